@@ -27,7 +27,8 @@ from pycocotools.coco import COCO
 
 from detector.data.datasets.coco import COCODataset
 from detector.data.datasets.voc import VOCDataset
-from detector.data.datasets.voc_writer import VOCObject, write_annotation
+from detector.data.datasets.voc_writer import write_annotation
+from detector.data.labeled_box import LabeledBox
 from detector.data.toybox import CLASSES
 
 VOC_IMAGES = 10_000
@@ -49,7 +50,7 @@ class Reading:
 
 def write_voc(root: Path, images: int) -> None:
     """Write a VOC folder with the split "train"; all images and annotations are equal."""
-    objects = [VOCObject("bird", (9, 9, 99 + i, 99)) for i in range(3)]
+    objects = [LabeledBox("bird", (9, 9, 99 + i, 99)) for i in range(3)]
     for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)
     picture = BytesIO()

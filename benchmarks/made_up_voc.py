@@ -7,7 +7,8 @@ import numpy as np
 from PIL import Image
 
 from detector.config import VOC_CLASSES
-from detector.data.datasets.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
+from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
+from detector.data.labeled_box import LabeledBox
 from detector.data.proposals import save_proposals
 
 SIZES = ((375, 500), (375, 500), (333, 500), (500, 375))  # (height, width); one of four in portrait format
@@ -44,7 +45,7 @@ def make_voc(root: Path, *, train: int, test: int, proposals: int) -> None:
                 (folder / "JPEGImages" / f"{image_id}.jpg").write_bytes(synthetic_jpeg(size, generator))
                 shown = generator.choice(VOC_CLASSES, size=1 + index % 2, replace=False)
                 object_boxes = random_boxes(len(shown), size, generator).tolist()
-                objects = [VOCObject(str(n), tuple(box)) for n, box in zip(shown, object_boxes, strict=True)]
+                objects = [LabeledBox(str(n), tuple(box)) for n, box in zip(shown, object_boxes, strict=True)]
                 write_annotation(folder, f"{image_id}.jpg", size, objects, folder="synthetic")
                 boxes.append(random_boxes(proposals, size, generator))
                 ids.append(image_id)

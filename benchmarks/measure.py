@@ -213,7 +213,15 @@ def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
     names = [case.__name__.rpartition(".")[2] for case in cases]
     parser = device_parser(description)
     parser.add_argument("--only", choices=names, help="time only this op, and write no file")
+    parser.add_argument(
+        "--without",
+        metavar="OP.KERNEL",
+        help="leave out a kernel, such as depthwise_conv2d.strips (several: with commas), and write no file",
+    )
     arguments = parser.parse_args()
+    if arguments.without and os.environ.get("DETECTOR_WITHOUT") != arguments.without:
+        os.environ["DETECTOR_WITHOUT"] = arguments.without
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # some of it is read at import
     device = torch.device(arguments.device)
     keep_freed_memory()
     bandwidth = copy_bandwidth(device)
@@ -226,5 +234,5 @@ def run_cases(name: str, description: str, cases: Sequence[ModuleType]) -> None:
             if arguments.only in (None, case_name):
                 rows += case.rows(device, bandwidth)
     print_table(rows)
-    if arguments.only is None:
+    if arguments.only is None and not arguments.without:
         write_result(name, device, rows)

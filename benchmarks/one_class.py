@@ -21,7 +21,8 @@ from steps import FULL
 
 from detector.config import load_cfg
 from detector.data.build import build_dataset
-from detector.data.datasets.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
+from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
+from detector.data.labeled_box import LabeledBox
 
 BOTH = "MODEL.IMAGE_HEAD", "True", "MODEL.MIL_BACKGROUND", "True"
 RECIPES = {
@@ -54,7 +55,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str]) -> No
                     path, truth = dataset.image_path(i), dataset.annotation(i)
                     (folder / "JPEGImages" / path.name).symlink_to(path.resolve())
                     boxes = truth.boxes[truth.labels == label].tolist()
-                    objects = [VOCObject(class_name, tuple(box)) for box in boxes]
+                    objects = [LabeledBox(class_name, tuple(box)) for box in boxes]
                     write_annotation(folder, path.name, dataset.image_size(i), objects, folder=class_name)
                 write_split(folder, split, [dataset.image_ids[i] for i in sorted(kept)])
 

@@ -66,9 +66,10 @@ def calls(device: torch.device) -> dict[str, Call]:
             found[f"soft_nms {count}"] = lambda b=boxes, s=scores: soft_nms(b, s)
             found[f"soft_nms {count}, groups"] = lambda b=boxes, s=scores, g=groups: soft_nms(b, s, g)
     count, shape = (2000, (1, 512, 75, 100)) if large else (10, (1, 2, 8, 10))
-    features = torch.randn(shape, device=device, requires_grad=True)
     rois = torch.cat([torch.zeros(count, 1, device=device), boxes_in(count, *shape[2:], device)], dim=1)
-    found["roi_pool 7x7 gradient"] = gradients(roi_pool(features, rois, 7), [features])
+    for dtype in (torch.float32, torch.float64):
+        features = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
+        found[f"roi_pool 7x7 {dtype} gradient"] = gradients(roi_pool(features, rois.to(dtype), 7), [features])
     return found
 
 

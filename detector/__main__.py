@@ -4,8 +4,17 @@ import sys
 
 from detector.utils.interrupts import quiet_interrupt
 
-with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
-    from detector.commands.main import main
+
+def main() -> int:
+    """Run the command; see :func:`detector.commands.main.main`.
+
+    What takes seconds to import is imported here, not above: a worker that is spawned imports this file
+    before it can end with its parent.
+    """
+    with quiet_interrupt():
+        from detector.commands.main import main as run
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

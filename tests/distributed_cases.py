@@ -18,7 +18,7 @@ from detector.commands.main import main
 from detector.engine.loop import TrainOptions, make_steps
 from detector.engine.precision import Precision
 from detector.utils.command_line import run_command
-from detector.utils.distributed import gather, local_rank, process_group, rank, together, world_size
+from detector.utils.distributed import gather, local_rank, process_group, rank, sync_errors, world_size
 from detector.utils.errors import UserError
 
 CPU = torch.device("cpu")
@@ -125,7 +125,7 @@ def gather_ranks():
 
 
 def fail_on_rank_1():
-    with process_group(CPU, 30), together():
+    with process_group(CPU, 30), sync_errors():
         if rank() == 1:
             raise UserError("there is no such file")
 

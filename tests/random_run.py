@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 
 from detector.config import dump_cfg, load_cfg
 from detector.engine.checkpoint import save_checkpoint
@@ -53,4 +55,21 @@ def make_student(run: Path, *words: object) -> Path:
         torch.nn.init.normal_(head.weight, std=std)
     path, config = folder / "model_final.pt", cfg.dump()
     save_checkpoint(path, model, None, iteration=1, train_seconds=0.0, config=config)
+    return folder
+
+
+def make_pictures(folder: Path, count: int, seed: int = 0) -> Path:
+    """A folder of pictures of random sizes and noise, two of five of them thin, two of ten black or white."""
+    folder.mkdir()
+    generator = np.random.default_rng(seed)
+    for number in range(count):
+        sides = generator.integers(1, 300, 2)
+        if number % 5 < 2:  # thin
+            sides[number % 5] = generator.integers(1, 6)
+        height, width = sides.tolist()
+        noise = generator.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8)
+        image = Image.fromarray(noise).resize((width, height))
+        if (color := {3: "black", 4: "white"}.get(number % 10)) is not None:
+            image = Image.new("RGB", image.size, color)
+        image.save(folder / f"{number}.png")
     return folder

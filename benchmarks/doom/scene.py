@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detector.data.datasets.voc_writer import VOCObject
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import UserError
 from doom.game import FOCAL, HEIGHT, WIDTH, Game, Thing
 
@@ -53,7 +53,7 @@ ATTEMPTS = 60  # times the number of pictures, before a map is given up
 
 def scenes(
     game: Game, random: np.random.Generator, count: int
-) -> Iterator[tuple[np.ndarray, list[VOCObject]]]:
+) -> Iterator[tuple[np.ndarray, list[LabeledBox]]]:
     """`count` pictures (H, W, 3) uint8 RGB of one map with their objects.
 
     The classes that were seen least so far are put up first, so that all are seen about as often.
@@ -75,7 +75,7 @@ def scenes(
 
 def shoot(
     game: Game, random: np.random.Generator, seen: Counter[str]
-) -> tuple[np.ndarray, list[VOCObject]] | None:
+) -> tuple[np.ndarray, list[LabeledBox]] | None:
     """One attempt: a picture with its objects, or None."""
     game.stand_at(*game.spots[random.integers(len(game.spots))])
     game.turn(random.uniform(-180, 180))
@@ -90,7 +90,7 @@ def shoot(
     ours = [thing for thing in things if thing.kind in NAMES]
     if not ours or not all(map(is_visible, ours)) or picture.mean() < MIN_PICTURE_BRIGHTNESS:
         return None
-    return picture, [VOCObject(NAMES[thing.kind], thing.box) for thing in ours]
+    return picture, [LabeledBox(NAMES[thing.kind], thing.box) for thing in ours]
 
 
 def choose_names(random: np.random.Generator, seen: Counter[str]) -> list[str]:

@@ -29,18 +29,21 @@ from detector.data.check import (
     tag_findings,
 )
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.datasets.coco import COCODataset
+from detector.data.orientation import Boxed, find_turns
 from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed
 from detector.data.training_set import TrainingSet
 from detector.evaluation.coverage import best_overlaps, recall
-from detector.evaluation.pictures import choose_samples, write_samples
+from detector.evaluation.pictures import choose_samples, encode_samples
 from detector.evaluation.summary import align
 from detector.inference.results import annotations
 from detector.structures import Annotation, Hints, ReviewedBoxes
 from detector.utils.command_line import next_step
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
+from detector.utils.outputs import OutputFolder
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -65,6 +68,8 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     datasets = {cfg.datasets.train_split: train_set}
     if cfg.datasets.test_split not in datasets:
         datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
+    outputs = OutputFolder(Path(cfg.output_dir, "check"), "check")
+    outputs.check(f"{split}.png" for split in datasets)
     problems: list[str] = []
     try:
         find_device(cfg.device)
@@ -80,8 +85,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         images = zip(dataset.image_ids, pixels, strict=True)
         readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
         truth = annotations(dataset)
-        counts: list[int] = []
-        overlaps: list[Tensor] = []
+        counts, overlaps = list[int](), list[Tensor]()
         proposals = None
         try:
             proposals = build_proposals(cfg, dataset)
@@ -91,6 +95,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         except UserError as error:
             problems.append(str(error))
         check_truth(dataset, truth, cfg.proposals.min_size)
+        warn_of_turned(dataset, truth, unreadable)
         labels, lines = dataset.all_labels(), []
         if dataset is train_set:
             labels = training_set.labels()
@@ -107,9 +112,8 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
             low, median, high = min(counts), statistics.median(counts), max(counts)
             print(f"proposals  {low}/{median:.0f}/{high} per image (min/median/max), as a detector gets them")
         problems += unreadable.values()
-        path = Path(cfg.output_dir, "check", f"{split}.png")
-        draw_samples(cfg, path, dataset, proposals if counts else None, unreadable)
-        print(f"samples    {path}\n")
+        sheet = draw_samples(cfg, dataset, proposals if counts else None, unreadable)
+        print(f"samples    {outputs.write(f'{split}.png', sheet) if sheet else 'none'}\n")
     if len(readable) > 1 and (leaked := leaked_images(*readable.values())):
         print(f"warning    {leaked}\n")
     if repeated := repeated_images(datasets.values(), readable):
@@ -216,6 +220,19 @@ def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_s
         print(f"odd boxes  {count} {what}; the first in {first[what]}")
 
 
+def warn_of_turned(
+    dataset: AnnotatedImages, truth: Mapping[int, Annotation], unreadable: Mapping[int, str]
+) -> None:
+    """Warn of images that EXIF turns where the file does not say that boxes are of them as they are stored.
+
+    VOC's reader warns itself, as it opens all images; of COCO's large sets that would take minutes.
+    """
+    if isinstance(dataset, COCODataset) and not dataset.drawn_upright:
+        boxed = (i for i, each in truth.items() if len(each.boxes) and i not in unreadable)
+        pictures = [Boxed(dataset.image_path(i), dataset.image_size(i), upright=False) for i in boxed]
+        find_turns(dataset.source, pictures, upright=False)
+
+
 def class_table(
     dataset: AnnotatedImages, labels: np.ndarray, truth: Sequence[Annotation], overlaps: Sequence[Tensor]
 ) -> str:
@@ -241,20 +258,16 @@ def class_table(
 
 
 def draw_samples(
-    cfg: Settings,
-    path: Path,
-    dataset: AnnotatedImages,
-    proposals: Proposals | None,
-    unreadable: dict[int, str],
-) -> None:
+    cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None, unreadable: dict[int, str]
+) -> bytes:
+    """A PNG sheet of some images; empty where none can be read."""
     readable = [i for i in range(len(dataset)) if i not in unreadable]
     places = choose_samples([dataset.labels(i) for i in readable], cfg.test.pictures)
     indices = [readable[place] for place in places]
     if not indices:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
+        return b""
     boxes = [None if proposals is None else clean(cfg, proposals, dataset.image_ids[i]) for i in indices]
-    write_samples(path, dataset, indices, boxes)
+    return encode_samples(dataset, indices, boxes)
 
 
 def _block(lines: Sequence[str]) -> str:
@@ -266,6 +279,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     ready = check(options.config_file, options.overrides)
     next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)

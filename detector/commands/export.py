@@ -218,6 +218,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     export(**vars(options))
     print("next: run it, as docs/export.md shows")

@@ -11,10 +11,10 @@ tell.
 
 import importlib.util
 import shlex
-import shutil
 import statistics
 import warnings
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from detector.data.datasets.image_table import Row, read_table
 from detector.data.datasets.table_writer import replace_table
 from detector.data.sources.scene_split import split_pictures
 from detector.data.sources.splits import TRAIN, VAL
-from detector.data.sources.table_source import read_source, record_source
+from detector.data.sources.table_source import read_source, record_source, remove_record
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.command_line import next_step
 from detector.utils.errors import DataError, UserError, counted, shortened
@@ -75,7 +75,8 @@ def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.y
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
-    make_folder(folder)
+    make_folder(folder.parent)
+    folder.mkdir()  # of two commands at a time one fails
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
             lines = (each.row(with_boxes=split == VAL) for each in rows)
@@ -85,7 +86,11 @@ def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.y
         command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
     except BaseException:
-        shutil.rmtree(folder)
+        for split in (TRAIN, VAL):
+            (folder / f"{split}.jsonl").unlink(missing_ok=True)
+        remove_record(folder)
+        with suppress(OSError):  # somebody else put something there
+            folder.rmdir()
         raise
     if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
         warnings.warn(
@@ -250,7 +255,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     if options.again:
         if options.pictures or options.labels:
             raise UserError(

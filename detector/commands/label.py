@@ -36,7 +36,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     found = label(**vars(options))
     if not is_main():
         return

@@ -171,7 +171,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     predict_files(**vars(options))
     words = [options.weights, *model_words(options.model)]
     next_step("detector", "export", *words, "--format", "torch_export")

@@ -28,7 +28,7 @@ from detector.data.proposals.search import Mode, make_finder, propose
 from detector.data.reviewed import find_id
 from detector.structures import box_iou
 from detector.utils.command_line import next_step, usable_cores
-from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, together
+from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, sync_errors
 from detector.utils.errors import DataError, UserError, counted
 from detector.utils.outputs import make_folder
 
@@ -91,7 +91,7 @@ def make_proposals(
         mode or settings.mode, longest_side or settings.longest_side, settings.min_region, settings.sides
     )
     with process_group(torch.device("cpu"), LONG_WAIT):
-        with together():
+        with sync_errors():
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
             files, apply_orientation = _find_files(cfg, voc, splits, images)
@@ -254,7 +254,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     try:
         make_proposals(**vars(options))
     except KeyboardInterrupt:

@@ -24,7 +24,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     weights = write_report(**vars(options))
     print_how_to_measure(weights)
     if weights.exists():  # not, if a test of another checkpoint was moved

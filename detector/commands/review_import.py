@@ -28,7 +28,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     given = {"images": options.images, "reviewed": options.reviewed}
     if options.table:
         rows, table, kept = add_boxes(options.path, options.table, **given)

@@ -28,7 +28,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     folder = self_train_and_test(**vars(options))
     print_how_to_measure(folder)
     next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")

@@ -20,7 +20,7 @@ from detector.inference.results import results_key
 from detector.inference.test import evaluate
 from detector.report.build import is_current, write_report
 from detector.self_training.pseudo_boxes import learned_from_others
-from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, together
+from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, sync_errors
 from detector.utils.errors import describe_value
 from detector.utils.files import read_json, reading
 
@@ -52,7 +52,7 @@ def run_stages(
     weak, student = folder / "model_final.pt", folder / "self_train"
     config = str(config_file)
     find_device(cfg.device)  # an error now rather than after the proposals
-    with process_group(_CPU, LONG_WAIT), together():
+    with process_group(_CPU, LONG_WAIT), sync_errors():
         check_same_run(cfg, weak)
         if is_main():
             warn_of_changes(cfg, weak, "SOLVER", "PROPOSALS", "INPUT", "TEST")

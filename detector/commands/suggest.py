@@ -25,7 +25,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     found = suggest(**vars(options))
     print(f"{counted(len(found), 'image', 'images')} to box: {options.output}")
     next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")

@@ -21,7 +21,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-
     folder, _ = run_test(options.config_file, options.overrides, options.weights, options.model)
     print_how_to_measure(folder)
     other = stands_for(folder)[0] == "student"  # the report is about the student unless told otherwise

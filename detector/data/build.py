@@ -25,8 +25,8 @@ from detector.data.reviewed import (
     contradictions,
     describe_reviewed,
     draw_images,
-    favor,
     read_reviewed,
+    reviewed_sampling_weights,
     unused_images,
 )
 from detector.data.sources.table_source import changed_source
@@ -136,7 +136,7 @@ def draw_factors(cfg: Settings, training_set: TrainingSet) -> np.ndarray | None:
     if not threshold and not share:
         return None
     labels = training_set.labels()
-    return repeat_factors(labels, threshold) * favor(boxed, labels, share)
+    return repeat_factors(labels, threshold) * reviewed_sampling_weights(boxed, labels, share)
 
 
 def build_train_loader(

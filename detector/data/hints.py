@@ -25,7 +25,7 @@ from detector.data.images import read_orientation
 from detector.data.orientation import inverse, turn_box, turn_size
 from detector.data.reviewed import find_id
 from detector.structures import Hints
-from detector.utils.errors import DataError, Mistakes
+from detector.utils.errors import DataError, ErrorList
 from detector.utils.files import read_text, reading
 
 _KEYS = {"file", "points", "counts"}
@@ -42,7 +42,7 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
             twice, a point outside of its image, or a count that is less than 1 or than the number of points.
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
-    mistakes, found = Mistakes(path), dict[str, Hints]()
+    mistakes, found = ErrorList(path), dict[str, Hints]()
     for line, content, upright in _entries(path, mistakes, dataset.apply_orientation):
         try:
             if not {"file"} <= content.keys() <= _KEYS:
@@ -68,7 +68,7 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
     return found
 
 
-def _entries(path: Path, mistakes: Mistakes, upright: bool) -> Iterator[tuple[int, dict[str, Any], bool]]:
+def _entries(path: Path, mistakes: ErrorList, upright: bool) -> Iterator[tuple[int, dict[str, Any], bool]]:
     """Line, or 0, and content of each image that has points or counts, and whether they are of it upright.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
-from detector.utils.errors import DataError, is_out_of_memory
+from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import reading
 
 VOC_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
@@ -34,6 +34,8 @@ LONGEST_SIDE = 1_000_000  # pixels of an image: more in a file of annotations is
 
 # If no value of a 16-bit image is larger, it has 12 bits. Converted, its brightest pixel would be 15 of 255.
 _NEARLY_BLACK = 4095
+_DECODER_BYTES = 24  # of a pixel: eight times what the pixels are, of JPEG 2000
+_LEAST_BYTES = 2**26  # where the size is not known yet
 _CONVERT = "scale its values to 0 to 255 and save it with 8 bits"
 
 
@@ -161,6 +163,17 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
         return (width, height) if apply_orientation and _orientation(image) >= 5 else (height, width)
 
 
+def read_size_and_orientation(path: str | Path) -> tuple[tuple[int, int], int]:
+    """(height, width) of the pixels as stored, and :func:`read_orientation`, in one reading of the header.
+
+    Raises:
+        FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
+    """
+    with _opened(path) as image:
+        width, height = image.size
+        return (height, width), _orientation(image)
+
+
 def read_orientation(path: str | Path) -> int:
     """The EXIF orientation, 1 to 8, by which a viewer turns the image; 1 if it does not.
 
@@ -209,15 +222,34 @@ def in_any_form(path: Path) -> Path:
 def _opened(path: str | Path) -> Iterator[Image.Image]:
     """Open an image and read its header; all errors, also of the block, name the file."""
     with reading(path, "image"):
+        size = 0, 0
         try:
             with Image.open(path, formats=_FORMATS) as image:
+                size = image.size
                 yield image
-        except UnidentifiedImageError:
-            if Path(path).stat().st_size == 0:
-                raise DataError(f"image {path} cannot be read: the file is empty; copy it again") from None
-            known = ", ".join(_FORMATS)
-            raise DataError(f"image {path} cannot be read: it is in none of the formats {known}") from None
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # decoders raise many kinds
             if is_out_of_memory(error):
                 raise  # the picture may be good
-            raise DataError(f"image {path} cannot be read: {error}") from error
+            if not _can_allocate(_DECODER_BYTES * size[0] * size[1]):
+                raise MemoryError(f"image {path}: {error}, or it is damaged") from error
+            if isinstance(error, UnidentifiedImageError):
+                if Path(path).stat().st_size == 0:
+                    error = DataError("the file is empty; copy it again")
+                else:
+                    error = DataError(f"it is in none of the formats {', '.join(_FORMATS)}")
+            if isinstance(error, (OSError, SyntaxError, Image.DecompressionBombError, DataError)):
+                raise DataError(f"image {path} cannot be read: {error}") from error
+            raise
+
+
+def _can_allocate(count: int) -> bool:
+    """Whether there is memory for a decoder: those of WebP, JPEG 2000, TIFF and AVIF, and that of progressive
+    JPEG, call a picture broken where there is too little.
+    """
+    try:
+        np.empty(max(count, _LEAST_BYTES), dtype=np.uint8)
+    except MemoryError:
+        return False
+    return True

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from detector.data.images import read_image_size, read_orientation
 from detector.utils.errors import counted
 
@@ -22,6 +24,8 @@ class Boxed(NamedTuple):
     path: Path
     size: Size  # of the picture to which they refer
     upright: bool  # whether they refer to the picture as a viewer shows it, where the size does not tell
+    orientation: int | None = None  # of EXIF, where it is known already
+    stated: bool = False  # the file itself says that it is not upright: no warning
 
 
 def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> list[int]:
@@ -37,23 +41,25 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
     Raises:
         FileNotFoundError, DataError: a picture cannot be read.
     """
-    orientations = [read_orientation(each.path) for each in pictures]
+    orientations = [
+        read_orientation(each.path) if each.orientation is None else each.orientation for each in pictures
+    ]
     meant = [_meant(each, orientation) for each, orientation in zip(pictures, orientations, strict=True)]
     told = {each for each in meant if each is not None}
     turns, assumed = [], []
     for each, orientation, of_upright in zip(pictures, orientations, meant, strict=True):
         if of_upright is None:
             of_upright = min(told) if len(told) == 1 else each.upright
-            if orientation > 1 and len(told) != 1 and not of_upright:
+            if orientation > 1 and len(told) != 1 and not (of_upright or each.stated):
                 assumed.append(each.path.name)
         forth = orientation if upright else inverse(orientation)
         turns.append(1 if of_upright == upright else forth)
     if assumed:
         warnings.warn(
-            f"{source}: {counted(len(assumed), 'picture is', 'pictures are')} turned by an EXIF orientation "
-            f"that leaves the size as it is, such as {assumed[0]}; its boxes are taken for those of the "
-            "pixels as stored, as COCO and VOC define: if they were drawn on the turned pictures, turn the "
-            "pixels (exiftran -ai, or jhead -autorot) and read the boxes again",
+            f"{source}: {counted(len(assumed), 'picture is', 'pictures are')} turned by an EXIF orientation, "
+            f"and no size tells whether their boxes are, such as {assumed[0]}; they are taken for those of "
+            "the pixels as stored, as COCO and VOC define: if they were drawn on the turned pictures, turn "
+            "the pixels (exiftran -ai, or jhead -autorot) and read the boxes again",
             stacklevel=2,
         )
     return turns
@@ -83,6 +89,26 @@ def turn_box(box: Sequence[float], orientation: int, size: Size) -> Corners:
     if orientation in (3, 4, 7, 8):
         y1, y2 = height - y2, height - y1
     return x1, y1, x2, y2
+
+
+def turn_objects(
+    boxes: np.ndarray, images: np.ndarray, sizes: np.ndarray, turns: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The boxes (M, 4) of N pictures, and their sizes (N, 2), after each picture was turned.
+
+    Args:
+        images: (M,), of each box the index of its picture.
+        sizes: (N, 2), (height, width) before.
+        turns: of :func:`find_turns`.
+    """
+    turned_boxes, turned_sizes = boxes.copy(), sizes.copy()
+    is_turned = np.array(turns, dtype=np.int64) != 1  # (N,)
+    for index in np.flatnonzero(is_turned).tolist():
+        turned_sizes[index] = turn_size(tuple(sizes[index].tolist()), turns[index])
+    for row in np.flatnonzero(is_turned[images]).tolist():
+        size = tuple(sizes[images[row]].tolist())
+        turned_boxes[row] = turn_box(boxes[row].tolist(), turns[images[row]], size)
+    return turned_boxes, turned_sizes
 
 
 def turn_size(size: Size, orientation: int) -> Size:

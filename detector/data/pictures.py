@@ -1,15 +1,16 @@
 """Inputs of prediction: image files, folders of images and frames of videos."""
 
 import os
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 import numpy as np
 
-from detector.utils.errors import DataError, counted, not_there, shortened
+from detector.utils.errors import DataError, counted, missing_path_message, shortened
 from detector.utils.files import check_printable, check_regular
 
 IMAGE_SUFFIXES = (
@@ -22,6 +23,12 @@ _OTHER_SUFFIXES = (  # of pictures
     *(".heic", ".heif", ".hif", ".jxl", ".psd", ".svg", ".tga"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),
 )
+
+
+def stem_key(name: str) -> str:
+    """The name of a picture without its suffix, in one Unicode form, by which to find its annotation."""
+    path = PurePosixPath(unicodedata.normalize("NFC", name))
+    return path.as_posix().removesuffix(path.suffix)
 
 
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
@@ -41,7 +48,7 @@ def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict
     stems: dict[str, Path] = {}
     for path in paths:
         if not path.exists():
-            raise FileNotFoundError(not_there(path))
+            raise FileNotFoundError(missing_path_message(path))
         below = images_below(path, outside) if path.is_dir() else [path]
         if not path.is_dir():
             check_names([path.name], path.parent)

@@ -227,7 +227,7 @@ def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:
     return [image_ids[i] for i in order[: max(1, round(share * len(image_ids)))]]
 
 
-def favor(boxed: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
+def reviewed_sampling_weights(boxed: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
     """How often to draw each image (N,) so that boxed images are at least `share` of the draws of each class.
 
     A class is drawn as often as if all images were drawn once, one that no boxed image shows from the others:

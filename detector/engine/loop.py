@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
 from detector.engine.checkpoint import save_checkpoint
-from detector.engine.loss_log import LossLog, NonFiniteLoss, doubt_about_training
+from detector.engine.loss_log import LossLog, NonFiniteLoss, training_warning
 from detector.engine.precision import Precision
 from detector.engine.progress_log import open_progress_log
 from detector.engine.resuming import checkpoint_path, remove_old_checkpoints
@@ -125,7 +125,7 @@ def make_steps(
             except (UserError, OSError) as error:
                 logger.error("error: no checkpoint of step %d: %s", step.done, error)
         raise
-    if start == 0 and (doubt := doubt_about_training(first, last)):
+    if start == 0 and (doubt := training_warning(first, last)):
         logger.warning("warning: %s", doubt)
     return saver.save_final(model if final is None else final, max(start, options.max_iter))
 

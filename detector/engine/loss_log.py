@@ -11,7 +11,7 @@ from torch import Tensor
 from detector.utils.distributed import gather, raise_once
 from detector.utils.errors import UserError
 
-_UNLEARNED = 0.6  # share of the MIL loss that is left; see doubt_about_training
+_UNLEARNED = 0.6  # share of the MIL loss that is left; see training_warning
 
 
 class NonFiniteLoss(UserError, FloatingPointError):
@@ -90,7 +90,7 @@ def _non_finite(scalars: Sequence[_Scalar]) -> NonFiniteLoss | None:
     return NonFiniteLoss.at(step, f"{name} is {value} on rank {bad[0]}", image_ids)
 
 
-def doubt_about_training(first: Mapping[str, float], last: Mapping[str, float]) -> str:
+def training_warning(first: Mapping[str, float], last: Mapping[str, float]) -> str:
     """What to say if the MIL loss, that of the image labels, has hardly fallen; else "".
 
     Of 285 trainings on photographs, Doom and circuit boards it ended above 0.6 of where it began in 13, of

@@ -35,7 +35,7 @@ from detector.engine.run_folder import (
 )
 from detector.modeling.backbones.build import load_pretrained
 from detector.modeling.build import build_criterion, build_model
-from detector.utils.distributed import find_device, is_main, process_group, restarts, together, world_size
+from detector.utils.distributed import find_device, is_main, process_group, restarts, sync_errors, world_size
 from detector.utils.errors import check_path
 from detector.utils.folder_lock import folder_lock
 
@@ -68,7 +68,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
         process_group(find_device(cfg.device), cfg.distributed.timeout),
         ExitStack() as stack,
     ):
-        with together():
+        with sync_errors():
             stack.enter_context(folder_lock(folder))
             resume = resume or restarts() > 0
             refuse_earlier_run(folder, resume)

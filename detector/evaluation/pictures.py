@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from detector.structures import Annotation, Detections, ImageDataset, box_iou
-from detector.utils.files import atomic_write, encode_image
+from detector.utils.files import encode_image
 from detector.utils.outputs import OutputFolder
 
 _READABLE_SIDE = 600  # pixels; images are enlarged by an integer factor to about this longest side
@@ -144,18 +144,17 @@ def choose_samples(labels: Sequence[Tensor], count: int) -> list[int]:
     return list(dict.fromkeys([*in_turns(of_class), *range(len(labels))]))[:count]
 
 
-def write_samples(
-    path: str | Path, dataset: ImageDataset, indices: Sequence[int], proposals: Sequence[Tensor | None]
-) -> None:
-    """Write a PNG sheet of the images `indices`, each with its proposals (R, 4) or None."""
+def encode_samples(
+    dataset: ImageDataset, indices: Sequence[int], proposals: Sequence[Tensor | None]
+) -> bytes:
+    """A PNG sheet of the images `indices`, each with its proposals (R, 4) or None."""
     pictures = [
         draw_sample(
             dataset.read_image(i), dataset.labels(i), dataset.annotation(i), boxes, dataset.class_names
         )
         for i, boxes in zip(indices, proposals, strict=True)
     ]
-    with atomic_write(path) as file:
-        file.write(encode_image(contact_sheet(pictures, _SAMPLES_LEGEND), "png"))
+    return encode_image(contact_sheet(pictures, _SAMPLES_LEGEND), "png")
 
 
 def enlarged(image: Tensor) -> tuple[Image.Image, int]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from detector.structures import Detections, Scores
 from detector.utils.distributed import gather, rank, world_size
+from detector.utils.outputs import SameFolder
 from detector.utils.records import append_record, read_records
 
 
@@ -69,9 +70,10 @@ def test_images(
     gather(None)  # all have read before one writes
     left = [index for index, image_id in enumerate(image_ids) if image_id not in found]
     own, added = left[rank() :: world_size()], []
-    path.parent.mkdir(parents=True, exist_ok=True)
+    place = SameFolder(path.parent)
     for scores in predict(own) if own else ():
         added.append(_as_record(image_result(scores, postprocess)))
+        place.check()
         append_record(path.with_name(f"{path.name}.{rank()}.jsonl"), added[-1])
     for records in gather(added):
         found |= {record["image_id"]: record for record in records}

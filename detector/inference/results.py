@@ -116,7 +116,7 @@ def measure(
     )
 
 
-def doubt_about_labels(
+def image_label_warning(
     metrics: Mapping[str, Any], counts: Mapping[str, tuple[int, int]], backbone_factor: float
 ) -> str:
     """What to say if the image labels, which is all that a weak detector is told, are not learned; else "".

@@ -28,9 +28,9 @@ from detector.inference.results import (
     choose_outputs,
     describe_student,
     describe_test,
-    doubt_about_labels,
     find_run_folder,
     ignored_keys,
+    image_label_warning,
     measure,
     name_images,
     results_key,
@@ -40,7 +40,7 @@ from detector.self_training.build import build_student_postprocess
 from detector.self_training.networks import Model, is_student, predict_all, restore_network
 from detector.structures import Detections
 from detector.utils.config_files import find_config
-from detector.utils.distributed import find_device, gather, is_main, process_group, together
+from detector.utils.distributed import find_device, gather, is_main, process_group, sync_errors
 from detector.utils.errors import check_path
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
@@ -108,7 +108,7 @@ def test(
         the folder with the results, and the metrics.
     """
     with ExitStack() as stack:
-        with together():
+        with sync_errors():
             checkpoint = load_checkpoint(weights)
             with_coco = wants_coco_metrics(cfg)
             train_set = build_dataset(cfg, cfg.datasets.train_split)
@@ -148,7 +148,7 @@ def test(
             path=outputs.folder / "results" / "train",
             key=key,
         )
-        with together():
+        with sync_errors():
             if is_main():
                 metrics = measure(results, test_set, train_results, train_set, with_coco)
                 metrics |= describe_test(cfg, folder, weights, checkpoint, key)
@@ -192,7 +192,7 @@ def write_figures(
             f"image AP in percent on {test_set.name}: without ground-truth boxes only labels can be tested\n"
         )
     print(f"{metrics_table(metrics)}\n")
-    if doubt := doubt_about_labels(metrics, label_counts(test_set), cfg.solver.backbone_lr_factor):
+    if doubt := image_label_warning(metrics, label_counts(test_set), cfg.solver.backbone_lr_factor):
         logger.warning("warning: %s", doubt)
     folder = outputs.folder.parent if outputs.folder.name == "self_train" else outputs.folder
     if comparison := compare(folder):

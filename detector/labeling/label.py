@@ -37,7 +37,7 @@ from detector.utils.distributed import (
     is_main,
     process_group,
     rank,
-    together,
+    sync_errors,
     world_size,
 )
 from detector.utils.errors import UserError, check_path
@@ -96,7 +96,7 @@ def label(
     root = labels.parent if images is None else Path(images)
     outputs = None
     with process_group(find_device(device), LONG_WAIT), ExitStack() as stack:
-        with together():
+        with sync_errors():
             weights = find_checkpoint(weights, model)
             predictor = load(weights, device, score_threshold=score_threshold, model=model)
             rows, mistakes = read_table(labels)
@@ -118,7 +118,7 @@ def label(
         parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
         labeled = (parts[i % len(parts)][i // len(parts)] for i in range(len(rows)))
         found = [image for image in labeled if image is not None]
-        with together():
+        with sync_errors():
             if outputs is not None and is_main():
                 for name, content in encode_all(formats, found, predictor.class_names, folder):
                     outputs.write(name, content)

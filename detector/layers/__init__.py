@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.functional import smooth_l1_loss
 
 from detector.layers.depthwise_conv2d import DepthwiseConv2d, depthwise_conv2d
+from detector.layers.explain import explain
 from detector.layers.lltm import LLTM, LLTMSequence, lltm, lltm_sequence
 from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.nms_rotated import batched_nms_rotated, nms_rotated
@@ -63,6 +64,7 @@ __all__ = [
     "box_iou",
     "deform_conv2d",
     "depthwise_conv2d",
+    "explain",
     "lltm",
     "lltm_sequence",
     "nms",

@@ -6,7 +6,7 @@ the host than the kernel takes on the GPU. :func:`differentiable` bypasses both 
 functions of torch._C that it uses are those that torch's own wrapper calls.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +23,7 @@ def differentiable(
     setup_context: Callable[..., None] | None = None,
     vmap_rule: Rule = call_for_each,
     autocast: torch.dtype | None = None,
-    views_of_leaves: bool = False,
+    few: int = 2**12,
 ) -> Op:
     """Register a gradient formula for an op, and return a function that calls the op.
 
@@ -37,8 +37,9 @@ def differentiable(
         setup_context: as in torch.library.register_autograd.
         vmap_rule: how the op runs on the examples of torch.func.vmap.
         autocast: dtype that autocast casts floating-point tensors to, except float64; None: it casts none.
-        views_of_leaves: for an op whose gradients take long, each by itself. If its first argument is a leaf,
-            then a backward pass never computes a gradient that is not asked for, and asks without errors.
+        few: where the incoming gradient has fewer elements than that on a CPU, or 256 times as many on a GPU,
+            every gradient that an input requires is computed, although the backward pass may have asked for
+            fewer: finding out takes longer.
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
@@ -47,10 +48,12 @@ def differentiable(
             torch.library.register_autocast(overload, device_type, autocast)
     save = setup_context or _save_nothing
     names = [argument.name for argument in overload._schema.arguments]
+    num_tensors = sum("Tensor" in str(argument.type) for argument in overload._schema.arguments)
+    call_op = overload._op  # what overload(...) calls
 
     def forward(*arguments):
         with torch._C._AutoDispatchBelowAutograd():  # this call needs no bookkeeping of autograd
-            return overload(*arguments)
+            return call_op(*arguments)
 
     def forward_and_save(ctx, *arguments):
         output = forward(*arguments)
@@ -58,6 +61,8 @@ def differentiable(
         return output
 
     def backward_of_wanted(ctx, *grads):
+        if all(g is None or g.numel() < (256 * few if g.is_cuda else few) for g in grads):
+            return backward(ctx, *grads)
         wanted = _wanted_gradients(ctx)
         return backward(ctx if wanted == ctx.needs_input_grad else _PassContext(ctx, wanted), *grads)
 
@@ -68,20 +73,22 @@ def differentiable(
 
     name = overload.name()
     # torch.func needs a Function in the newer form, whose forward takes no context. Applying it takes longer.
-    eager = _function(name, forward=forward_and_save, backward=backward_of_wanted)
+    eager_backward = backward if num_tensors == 1 else backward_of_wanted
+    eager = _function(name, forward=forward_and_save, backward=eager_backward)
     transformed = _function(name, forward=forward, setup_context=save, backward=backward, vmap=vmap)
 
     def call(*arguments):
-        refuse_tangents(name, *arguments)
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
             return overload(*arguments)
+        if forward_ad._current_level >= 0:
+            refuse_tangents(name, *arguments)
         if torch._C._are_functorch_transforms_active():
             # Below the transforms autocast would come too late: the tensors are saved before.
             return transformed.apply(*(arguments if autocast is None else as_autocast(arguments, autocast)))
         if torch._C._is_any_autocast_enabled():
             return overload(*arguments)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-            return eager.apply(*(_without_leaves(arguments) if views_of_leaves else arguments))
+            return eager.apply(*arguments)
         return forward(*arguments)
 
     return call  # type: ignore[return-value]
@@ -119,21 +126,6 @@ class _PassContext:
         return getattr(self.ctx, name)
 
 
-def _without_leaves(arguments: tuple) -> Sequence:
-    """The arguments, with views in the place of leaves if the first one and others require a gradient.
-
-    A view has a node that torch can be asked about at no cost; see :func:`_is_wanted`. In a training step the
-    first argument, the data, is no leaf. Views would take longer there than they save.
-    """
-    first = arguments[0]
-    if not (first.requires_grad and first.is_leaf):
-        return arguments
-    is_leaf = [isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf for a in arguments]
-    if sum(is_leaf) == 1:
-        return arguments
-    return [a.view_as(a) if leaf else a for a, leaf in zip(arguments, is_leaf, strict=True)]
-
-
 def _wanted_gradients(ctx) -> tuple[bool, ...]:
     """Which inputs of a Function get a gradient in this backward pass.
 
@@ -147,26 +139,11 @@ def _wanted_gradients(ctx) -> tuple[bool, ...]:
     return tuple(needs and next(wanted) for needs in ctx.needs_input_grad)
 
 
-_pass_with_leaves = -1  # number of the last backward pass in which torch.autograd.grad asked for a leaf
-
-
 def _is_wanted(node: Any) -> bool:
-    """Whether the backward pass goes on to a node.
-
-    Of a leaf that torch.autograd.grad has asked for torch tells so by an error, which takes longer than many
-    ops. In the same pass no further leaf is asked about: a gradient that nobody wanted is dropped by torch.
-    """
-    global _pass_with_leaves
-    is_leaf = isinstance(node, torch._C._functions.AccumulateGrad)
-    if not is_leaf:
-        return torch._C._will_engine_execute_node(node)
-    number = torch._C._current_graph_task_id()
-    if number == _pass_with_leaves:
-        return True
+    """Whether the backward pass goes on to a node."""
     try:
         return torch._C._will_engine_execute_node(node)
-    except RuntimeError:
-        _pass_with_leaves = number
+    except RuntimeError:  # a leaf that torch.autograd.grad has asked for; this takes 20 us
         return True
 
 
@@ -175,8 +152,6 @@ def _save_nothing(ctx, inputs: tuple, output: Any) -> None: ...
 
 def refuse_tangents(name: str, *arguments: Any) -> None:
     """Raise on forward-mode differentiation, which would otherwise treat the op as a constant."""
-    if torch.compiler.is_compiling() or forward_ad._current_level < 0:  # the common case
-        return
     if any(
         isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None
         for argument in arguments

@@ -8,8 +8,22 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 from detector.layers._layout import is_channels_last
+from detector.utils.exporting import is_exporting
+
+# For explain().
+TAKES = (
+    "contiguous, what strips do not take; channels-last, more than 81 taps; not float64, one filter for each"
+    " channel, below 2^30 elements"
+)
+WHY = "9 x 9 float32 on 32 x 128 x 28 x 28 forward 190 us, generic 500 (H100)"
 
 _EXPLAINS = os.environ.get("DETECTOR_EXPLAIN") == "1"
+# The kernels that run wherever they can, and those that do not run; csrc/plan.h reads the same.
+_KERNELS, _WITHOUT = (os.environ.get(key, "").split(",") for key in ("DETECTOR_KERNEL", "DETECTOR_WITHOUT"))
+_IS_FORCED = "depthwise_conv2d.torch" in _KERNELS
+_IS_LEFT_OUT = "depthwise_conv2d.torch" in _WITHOUT or (
+    not _IS_FORCED and any(kernel.startswith("depthwise_conv2d.") for kernel in _KERNELS)
+)
 _MOST_TAPS = 81  # of the channels-last kernels for CUDA
 _MOST_ELEMENTS, _MOST_STEP = 2**30, 2**15  # torch's kernels compute with 32-bit integers
 
@@ -27,6 +41,8 @@ def torch_is_faster(
     """
     if input.device.type == "cpu" or input.dtype == torch.float64 or input.dim() != 4 or weight.dim() != 4:
         return False
+    if _IS_LEFT_OUT:
+        return False
     if weight.shape[0] != input.shape[1] or weight.shape[1] != 1:  # one filter for each channel
         return False
     kernel, channels_last = (weight.shape[2], weight.shape[3]), is_channels_last(input)
@@ -35,7 +51,7 @@ def torch_is_faster(
     else:
         has_kernel = kernel in ((3, 3), (5, 5), (7, 7)) and stride in ((1, 1), (2, 2)) and dilation == (1, 1)
         faster = not has_kernel
-    valid = faster and all(
+    valid = (faster or _IS_FORCED) and all(
         kernel[i] >= 1
         and 1 <= stride[i] < _MOST_STEP
         and 1 <= dilation[i] < _MOST_STEP
@@ -48,7 +64,7 @@ def torch_is_faster(
 
 def _is_below(elements: int | torch.SymInt, limit: int) -> bool:
     """False where a program that torch.export makes would hold for smaller sizes only."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         from torch.fx.experimental.symbolic_shapes import statically_known_true  # takes long to import
 
         return statically_known_true(elements < limit)

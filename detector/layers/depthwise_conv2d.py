@@ -200,12 +200,6 @@ def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
     return input.new_empty((grad.shape[1], 1, *kernel))
 
 
-_forward = differentiable(
-    _C.depthwise_conv2d_forward, _backward_forward, _setup_forward, views_of_leaves=True
-)
-_grad_input = differentiable(
-    _C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input, views_of_leaves=True
-)
-_grad_weight = differentiable(
-    _C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight, views_of_leaves=True
-)
+_forward = differentiable(_C.depthwise_conv2d_forward, _backward_forward, _setup_forward)
+_grad_input = differentiable(_C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input)
+_grad_weight = differentiable(_C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight)

@@ -156,6 +156,6 @@ def _fake_backward(
     return tuple(cs.new_empty(shape if needed else (0,)) for needed, shape in wanted)
 
 
-_forward = differentiable(_C.lltm_forward, _backward, _setup_context)
+_forward = differentiable(_C.lltm_forward, _backward, _setup_context, few=2**9)  # each element is a sum
 # once_differentiable would silently return zero second derivatives if the incoming gradient is a constant.
 _gradients = differentiable(_C.lltm_backward, _no_second_derivative)

@@ -37,8 +37,8 @@ def roi_pool(
 
     On a GPU the gradient of a channel of an image is summed in fixed point: each of its T terms, up to
     R PH PW, is rounded to a multiple of at most 2^-60 T times the largest (a float32 has 2^-24 of its own
-    value). So terms far smaller than the largest of their channel lose digits, also in float64, and those
-    below 2^-61 T times it may vanish.
+    value). So terms far smaller than the largest of their channel lose digits, and those below 2^-61 T times
+    it may vanish. In float64 the multiple is 2^-124 T.
 
     Args:
         input (Tensor[N, C, H, W]): float64, float32, float16 or bfloat16, any strides. The result and the

@@ -126,7 +126,6 @@ _forward = differentiable(
     _setup_context,
     fold,
     autocast=torch.float32,
-    views_of_leaves=True,
 )
 _gradients = differentiable(
     _C.trilinear_interpolate_backward, _double_backward, _setup_backward_context, fold

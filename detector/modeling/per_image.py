@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor
 
+from detector.utils.exporting import is_exporting
+
 
 def softmax_per_image(logits: Tensor, counts: Tensor) -> Tensor:
     """Softmax of logits (sum R, C) over the proposals of the same image; counts (B,) int64 on the CPU."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return _softmax_by_membership(logits, counts)
     return torch.cat([rows.softmax(dim=0) for rows in logits.split(counts.tolist())])
 

@@ -128,7 +128,7 @@ def _seeds(
 
 def _pointed(boxes: Tensor, scores: Tensor, hints: Hints) -> tuple[Tensor, Tensor]:
     """Rows and classes (S,) of the seeds of points; a point that no free proposal contains alone has none."""
-    candidates, rows, classes = hints.alone(boxes), [], []
+    candidates, rows, classes = hints.contains_single_point(boxes), [], []
     for point, label in enumerate(hints.labels.tolist()):
         values = scores[:, label].where(candidates[:, point], -1.0)
         row = int(values.argmax())

@@ -94,7 +94,7 @@ def write_report(folder: Path, overrides: Sequence[str], output: Path | None, mo
     page = render(
         "page",
         made_from=made_from(folder),
-        title=f"{folder.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
+        title=f"{whole.resolve().name}: {metrics['method'].upper()} on {test_set.name}",
         doubt=unmeasured(metrics, test_set.name),
         commands=how_to_measure(cfg, whole) if metrics["mAP50"] is None else [],
         summary=summary(

@@ -129,7 +129,7 @@ def _counted(found: Detections, hints: Hints) -> Detections:
 def _at_points(scores: Scores, hints: Hints) -> Detections:
     """The best box at each point, if there is one that contains this point of the class and no other."""
     boxes = scores.boxes[:, hints.labels]  # (R, P, 4)
-    alone = [hints.alone(boxes[:, point])[:, point] for point in range(len(hints.labels))]
+    alone = [hints.contains_single_point(boxes[:, point])[:, point] for point in range(len(hints.labels))]
     held = torch.stack(alone, dim=1) if alone else boxes.new_zeros(len(boxes), 0, dtype=torch.bool)
     values = scores.scores[:, hints.labels].where(held, -1.0)  # (R, P)
     points = held.any(dim=0).nonzero()[:, 0]

@@ -20,7 +20,7 @@ from detector.self_training.choose import mean_scores
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
-from detector.utils.distributed import gather, is_main, rank, together, world_size
+from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest, read_json
 
@@ -88,7 +88,7 @@ def find_pseudo_boxes(
     Raises:
         UserError: one of several is a Faster R-CNN, which scores boxes of its own.
     """
-    with together():
+    with sync_errors():
         kind: Model = "weak" if len(weights) > 1 else "auto"
         models = [_load_model(cfg, path, kind, device) for path in weights]
         if is_main():
@@ -105,7 +105,7 @@ def find_pseudo_boxes(
     boxes = {index: choose(index, mean_scores(scores)) for index, *scores in zip(own, *found, strict=True)}
     for others in gather(boxes):
         boxes |= others
-    with together():
+    with sync_errors():
         if is_main():
             write_pseudo_set(
                 folder / "pseudo",

@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.datasets.voc_writer import VOCObject, new_voc_folder, write_annotation, write_split
+from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
 from detector.data.formats import encode_coco, review_image
 from detector.data.formats.coco import read as read_coco
 from detector.data.images import VOC_SUFFIXES, read_orientation
@@ -68,8 +68,9 @@ def write_pseudo_set(
                 complete=complete,
                 upright=dataset.apply_orientation,
             )
-            objects = [VOCObject(box.label, box.box, reviewed=box.reviewed) for box in review.boxes]
-            write_annotation(folder, name, size, objects, folder=Path(root).name, verified=complete)
+            objects = [box._replace(score=None, doubtful=False) for box in review.boxes]
+            flags = {"folder": Path(root).name, "verified": complete, "upright": False}
+            write_annotation(folder, name, size, objects, **flags)
             reviews.append(review)
         write_split(folder, split, image_ids)
         write_new(folder / f"{split}.json", encode_coco(reviews, dataset.class_names))

@@ -17,7 +17,7 @@ from detector.utils.distributed import (
     gather,
     process_group,
     restarts,
-    together,
+    sync_errors,
     world_size,
 )
 from detector.utils.errors import ConfigError, UserError
@@ -45,7 +45,7 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
     paths = [Path(path) for path in weights] or [Path(cfg.output_dir) / "model_final.pt"]
     # Others may have larger images to find pseudo boxes in.
     with process_group(find_device(cfg.device), max(cfg.distributed.timeout, 3600.0)), ExitStack() as stack:
-        with together():
+        with sync_errors():
             resume = resume or restarts() > 0
             refuse_earlier_run(folder, resume)
             found = [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
@@ -64,7 +64,7 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
     # With SELF_TRAIN.TEACHER_STEPS the student that learns the pseudo boxes is kept in a folder of its own.
     student = folder / "round_1" if cfg.self_train.teacher_steps else folder
     learned = student / "model_final.pt"
-    with together():
+    with sync_errors():
         device = start_run(cfg, folder)
         wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
         training_set = build_training_set(cfg)

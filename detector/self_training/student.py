@@ -20,7 +20,7 @@ from detector.self_training.build import build_box_loader, build_faster_rcnn, bu
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.pseudo_set import read_reviewed_counts
 from detector.self_training.teacher import TeacherStudent, distort_images, teacher_decay
-from detector.utils.distributed import together, world_size
+from detector.utils.distributed import sync_errors, world_size
 from detector.utils.reproducibility import seed_everything
 
 
@@ -37,7 +37,7 @@ def train_detector(
         found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
         factors: (N,), how often to draw each image; None: all equally often.
     """
-    with together():
+    with sync_errors():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.seed, cfg.deterministic)
         pseudo = folder / "pseudo"
@@ -80,7 +80,7 @@ def train_with_teacher(
         training_set: of its boxes those that a person has reviewed are used alone.
         factors: as of :func:`train_detector`.
     """
-    with together():
+    with sync_errors():
         seed_everything(cfg.seed, cfg.deterministic)
         student = build_faster_rcnn(cfg, pretrained=False)
         restore_model(student, load_checkpoint(weights), weights)
@@ -109,7 +109,7 @@ def _train(
     factors: np.ndarray | None,
 ) -> None:
     final = None
-    with together():
+    with sync_errors():
         if isinstance(model, TeacherStudent):
             optimizer, final = build_optimizer(cfg, model.student), model.teacher
             optimizer.register_step_post_hook(model.update)

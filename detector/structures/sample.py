@@ -39,7 +39,7 @@ class Hints(TensorFields):
         """The classes that the image shows, int64; one may occur several times."""
         return torch.cat([self.labels, self.counts.nonzero()[:, 0]])
 
-    def alone(self, boxes: Tensor) -> Tensor:
+    def contains_single_point(self, boxes: Tensor) -> Tensor:
         """(R, P) bool: whether a box (R, 4) contains the point, and no other of its class."""
         inside = ((self.points >= boxes[:, None, :2]) & (self.points <= boxes[:, None, 2:])).all(dim=2)
         same = self.labels[:, None] == self.labels  # (P, P)

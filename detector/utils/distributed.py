@@ -127,7 +127,7 @@ def gather(value: Any) -> list[Any]:
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def sync_errors() -> Iterator[None]:
     """Run a block in every process; an error in one of them ends all, and is reported once.
 
     For set-up code in which no process waits for another.

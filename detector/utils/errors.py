@@ -13,7 +13,10 @@ from pathlib import Path
 
 TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 
-_NO_MEMORY = ("can't allocate memory", "out of memory error", "Insufficient memory")
+_NO_MEMORY = (
+    *("can't allocate memory", "Cannot allocate memory", "out of memory error", "Insufficient memory"),
+    "can't start new thread",  # for its stack
+)
 
 _LONGEST_LINE, _MOST_LINES = 1200, 40  # of a message, so that a person can read it
 
@@ -84,7 +87,7 @@ def check_path(name: str, value: object, expected: str) -> None:
         raise UserError(f"{name} is {describe_value(value)}, expected the path of {expected}")
 
 
-def not_there(path: object) -> str:
+def missing_path_message(path: object) -> str:
     """That a path does not exist; of an address such as https://..., that it is none."""
     # A table's is below a folder, and pathlib makes one "/" of two.
     if found := re.search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", str(path)):
@@ -99,7 +102,7 @@ def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:
 
 
 @dataclass
-class Mistakes:
+class ErrorList:
     """Everything that is wrong with a file, so that the user can correct it at once."""
 
     path: Path
@@ -117,9 +120,13 @@ class Mistakes:
         raise DataError(shortened(lines, between="\n"))
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, which torch, Pillow and OpenCV raise under several names, is a lack of CPU memory."""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+    while error:
+        if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
+            return True
+        error = error.__context__  # such as that of a clean-up that failed, too
+    return False
 
 
 def counted(number: int, one: str, several: str) -> str:

@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
-from detector.utils.errors import DataError, UserError, is_out_of_memory, not_there
+from detector.utils.errors import DataError, UserError, is_out_of_memory, missing_path_message
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,6 +26,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters
 _OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as Python reads those of a name that is not UTF-8
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _TEMPORARY = re.compile(r"\.detector-[0-9a-f]{12}-[0-9a-f]{16}\.tmp")
+_LONGEST_NAME, _RESERVED = 255, 8  # bytes, of most file systems; for the number of a rank
 _TEXT_LIMIT = 2**31  # bytes; COCO's largest annotation file has 0.5 GB
 
 
@@ -62,6 +63,14 @@ def atomic_write(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
             if isinstance(cause, OSError):
                 raise OSError(f"cannot write {path}: {cause.strerror or cause}") from error
         raise
+
+
+def name_beside(path: Path, prefix: str = "", suffix: str = "") -> Path:
+    """The path with a prefix and a suffix of its name, or a short name of its own where that is too long."""
+    name = f"{prefix}{path.name}{suffix}"
+    if len(os.fsencode(name)) + _RESERVED > _LONGEST_NAME:
+        name = f"{prefix or '.'}detector-{_name_digest(path)}{suffix}"
+    return path.with_name(name)
 
 
 def temporary_beside(path: Path) -> Path:
@@ -180,7 +189,7 @@ def check_regular(path: str | Path, kind: str = "file") -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{kind} {not_there(path)}") from error
+        raise FileNotFoundError(f"{kind} {missing_path_message(path)}") from error
     except (OSError, ValueError) as error:
         raise OSError(f"{kind} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(mode):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
+from detector.utils.files import name_beside
 from detector.utils.outputs import make_folder
 
 try:
@@ -56,7 +57,7 @@ def file_lock(path: str | Path) -> Iterator[None]:
         OSError: the lock file cannot be made, for example because its folder does not exist.
     """
     path = Path(path)
-    with _lock(path.with_name(f".{path.name}.lock"), f"{path} is being made by", "file"):
+    with _lock(name_beside(path, ".", ".lock"), f"{path} is being made by", "file"):
         yield
 
 

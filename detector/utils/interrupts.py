@@ -1,6 +1,7 @@
-"""Handling of Ctrl-C. The commands in tools/ import this module first, so it imports nothing large."""
+"""How a process ends: by Ctrl-C, or with its parent. Commands import this first: it imports nothing large."""
 
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -34,6 +35,23 @@ def quiet_interrupt() -> Iterator[None]:
 
     with _on_ctrl_c(leave):
         yield
+
+
+def start_worker(begin: bytes) -> None:
+    """The first call in a spawned worker: ends it with its parent, which cannot stop it if it is killed.
+
+    Args:
+        begin: a pickled function without arguments, called then; finding it may import for seconds.
+    """
+    from multiprocessing import connection, parent_process
+
+    def leave(sentinel: int) -> None:
+        connection.wait([sentinel])  # ready once the parent has ended, however it ended
+        os._exit(1)
+
+    if (parent := parent_process()) is not None:
+        threading.Thread(target=leave, args=(parent.sentinel,), daemon=True).start()
+    pickle.loads(begin)()
 
 
 @contextmanager

@@ -53,7 +53,8 @@ class SameFolder:
             found = "was moved or deleted, and another folder is in its place"
         raise UserError(
             f"the folder {self.folder} {found} while it was written to: nothing more is written. To go on, "
-            "move it back, or name its new place (OUTPUT_DIR), and give the same command with --resume"
+            "move it back, or name its new place (of a run OUTPUT_DIR), and give the same command again, a "
+            "training with --resume"
         )
 
 
@@ -70,7 +71,8 @@ class OutputFolder:
             may replace files with the same key.
 
     Raises:
-        UserError, OSError: the folder is a file, or the list cannot be read.
+        UserError, OSError: the folder is a file, or the list cannot be read. Of all that write: it was moved,
+            deleted or replaced since it was first seen.
     """
 
     def __init__(self, folder: str | Path, key: str) -> None:
@@ -79,6 +81,7 @@ class OutputFolder:
             raise UserError(f"{folder} is a file, expected a folder to write to: name another one")
         self._digests = _read_record(self.folder / RECORD, key)  # of a name: those of all its versions
         self._written: set[str] = set()
+        self._place = SameFolder(self.folder) if self.folder.is_dir() else None
 
     def path(self, name: str) -> Path:
         """The path of the file `name`, which is relative to the folder."""
@@ -97,6 +100,8 @@ class OutputFolder:
         Raises:
             UserError: one of them exists and was not written by this command, or is below a linked folder.
         """
+        if self._place is None and self.folder.is_dir():
+            self._place = SameFolder(self.folder)
         for name in names:
             path = self.path(name)
             if link := self._linked(name):
@@ -119,14 +124,18 @@ class OutputFolder:
         """Write a file atomically and return its path; missing folders are created.
 
         Raises:
-            UserError: as :meth:`check`; or this command has already written a file of that name.
+            UserError: as :meth:`check`; this command has already written a file of that name; or the folder
+                is another than before.
             OSError: the file cannot be written.
         """
         if name in self._written:
             raise UserError(
                 f"two results would both be written to {self.path(name)}: make them one at a time"
             )
+        if self._place:
+            self._place.check()
         self.check([name])
+        self._place = self._place or SameFolder(self.folder)
         path, digests = self.path(name), self._digests.setdefault(name, set())
         path.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(content).hexdigest()
@@ -141,6 +150,8 @@ class OutputFolder:
 
     def remove_earlier(self, below: str) -> None:
         """Delete files in the folder `below` that an earlier command with this key wrote and this did not."""
+        if self._place:
+            self._place.check()
         for name in self._digests:
             if name.startswith(f"{below}/") and name not in self._written and self.made(name):
                 self.path(name).unlink()

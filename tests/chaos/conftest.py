@@ -1,7 +1,9 @@
 """What the chaos tests share: a small world to work in, and the table at the end."""
 
 import json
+import math
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -84,8 +86,24 @@ def world(tmp_path_factory) -> Path:
     return folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if math.isfinite(harness.MINUTES):  # which tests are left out changes with the seed
+        random.Random(harness.SEED).shuffle(items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("chaos") and harness.minutes_used() > harness.MINUTES:
+        pytest.skip(f"CHAOS_MINUTES={harness.MINUTES:g} are used up")
+
+
 def pytest_terminal_summary(terminalreporter) -> None:
     if harness.table:
+        terminalreporter.write_line(
+            f"\nCHAOS_SEED={harness.SEED} CHAOS_COUNT={harness.SCALE:g} CHAOS_MINUTES={harness.MINUTES:g}"
+            f" repeats this; {harness.minutes_used():.1f} minutes of one core"
+        )
+        for offense in harness.offenses:
+            terminalreporter.write_line(offense)
         terminalreporter.write_line("")
         terminalreporter.write_line(harness.table_text())
         if path := os.environ.get("CHAOS_REPORT"):

@@ -37,6 +37,8 @@ COLUMNS = (
     "documented",
 )
 SCALE = float(os.environ.get("CHAOS_COUNT", "1"))  # multiplies the number of random cases
+SEED = int(os.environ.get("CHAOS_SEED", "0"))  # of the first random case
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "inf"))  # of one core; then no further test begins
 PATIENCE = float(os.environ.get("CHAOS_TIMEOUT", "60"))  # seconds until a command counts as hanging
 JOBS = int(os.environ.get("CHAOS_JOBS", "2"))  # commands at a time
 _MEMORY = 4 << 30  # bytes of address space that a command may allocate
@@ -52,9 +54,11 @@ class Run:
     """One process: a tool with its arguments, or a Python function."""
 
     command: Command
-    kill: tuple[int, float] | None = None  # a signal, and the seconds after which it is sent
+    # A signal that is sent, or a function that is called with the sandbox; and after how many seconds.
+    kill: tuple[int | Callable[[Path], object], float] | None = None
     fresh: bool = False  # start a new interpreter instead of forking this one
     file_limit: int | None = None  # largest size of a file in bytes, to simulate a full disk
+    patience: float = 1.0  # multiplies PATIENCE
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,11 @@ class Case:
     reference: str = ""  # the result of the undisturbed run
     writes: tuple[str, ...] = ()  # patterns of paths that the command may write; "!": that it may not
     documented: bool = False  # the file has no checksum, so a valid change cannot be detected
-    kill: tuple[int, float] | None = None  # applies to `command`; `then` is run after it
+    # As in `Run`; applies to `command`; `then` is run after it.
+    kill: tuple[int | Callable[[Path], object], float] | None = None
     fresh: bool = False
     file_limit: int | None = None
+    patience: float = 1.0
     then: Command | None = None  # if given, `expect` and `result` apply to it
 
 
@@ -103,7 +109,12 @@ class Judgement:
 
 def repeats(count: int) -> range:
     """The seeds of a random case that is run `count` times by default."""
-    return range(max(1, round(count * SCALE)))
+    return range(SEED, SEED + max(1, round(count * SCALE)))
+
+
+def minutes_used() -> float:
+    """Minutes of one core that this process and its ended children took."""
+    return sum(os.times()[:4]) / 60
 
 
 def check(cases: Iterable[Case], world: Path, folder: Path) -> None:
@@ -141,7 +152,7 @@ def _attempt(case: Case, world: Path, folder: Path) -> Generator[tuple[Run, Path
     try:
         case.prepare(folder)
         before = _tree(folder)
-        run = Run(case.command, case.kill, case.fresh, case.file_limit)
+        run = Run(case.command, case.kill, case.fresh, case.file_limit, case.patience)
         judgement.outcomes.append((yield run, folder))
         if case.then is not None:
             judgement.outcomes.append((yield Run(case.then), folder))
@@ -281,7 +292,7 @@ class _Process:
     """A child process in its own session; processes of that session that outlive it are orphans."""
 
     def __init__(self, run: Run, folder: Path):
-        self.run, self.started, self.ended = run, time.monotonic(), 0.0
+        self.run, self.folder, self.started, self.ended = run, folder, time.monotonic(), 0.0
         self.output, self.status, self.timed_out, self.sent = b"", 0, False, False
         (folder / "tmp").mkdir(exist_ok=True)
         self.read_end, write_end = os.pipe()
@@ -299,9 +310,9 @@ class _Process:
         now = time.monotonic() - self.started
         if not self.ended:
             if self.run.kill and not self.sent and now > self.run.kill[1]:
-                self.sent = True
-                os.kill(self.pid, self.run.kill[0])
-            if now > PATIENCE:
+                self.sent, what = True, self.run.kill[0]
+                what(self.folder) if callable(what) else os.kill(self.pid, what)
+            if now > PATIENCE * self.run.patience:
                 self.timed_out = True
                 self._kill([self.pid, *_session(self.pid)])
             pid, status = os.waitpid(self.pid, os.WNOHANG)

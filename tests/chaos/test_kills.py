@@ -89,3 +89,30 @@ def test_interrupted_while_it_imports(world, reference, tmp_path, name):
             )
         )
     check(cases, world, tmp_path)
+
+
+def move_run(folder):
+    """As someone does who tidies up while it trains."""
+    if (folder / "new").is_dir():
+        (folder / "new").rename(folder / "moved")
+
+
+def resume_where_it_is():
+    place = "moved" if Path("moved").is_dir() else "new"
+    status = harness.call((*TRAIN, "--resume", "OUTPUT_DIR", place))
+    if not status and place == "moved":
+        if Path("new").exists():  # something was written at the old place
+            sys.exit(1)
+        Path("moved").rename("new")
+    sys.exit(status)
+
+
+def test_run_that_is_moved_while_it_trains(world, reference, tmp_path):
+    expected, seconds = reference(TRAIN, trained)
+    cases = []
+    for seed in repeats(4):
+        moment = random.Random(f"moved {seed}").uniform(0, seconds)
+        options = {"kill": (move_run, moment), "then": resume_where_it_is, "result": trained}
+        options |= {"reference": expected, "writes": (*NEW, "moved/*")}
+        cases.append(Case("moved run", f"after {moment:.3f} s, seed {seed}", TRAIN, "equal", **options))
+    check(cases, world, tmp_path)

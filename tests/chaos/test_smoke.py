@@ -97,6 +97,13 @@ def test_killed_command_may_end_by_its_signal_and_the_next_one_may_not(tmp_path)
     assert faults(tmp_path, **killed, then=lambda: os.kill(os.getpid(), signal.SIGBUS)) == {"crash"}
 
 
+def test_a_function_may_disturb_a_command_and_seeds_begin_where_they_should(tmp_path, monkeypatch):
+    moved = {"command": lambda: time.sleep(1), "kill": (lambda folder: os.remove(folder / "kept.txt"), 0.1)}
+    assert faults(tmp_path, **moved, result=answer, then=write("42"), reference="42") == {"outside"}
+    monkeypatch.setattr(harness, "SEED", 20260102)
+    assert list(harness.repeats(3)) == [20260102, 20260103, 20260104]
+
+
 def test_file_limit_stands_for_a_full_disk(tmp_path):
     full = {"command": write("x" * 100), "file_limit": 50, "expect": "error", "writes": ("*",)}
     assert not faults(tmp_path, **full)

@@ -8,10 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
+from detector.commands import init as starting
 from detector.commands.main import main
 from detector.config import load_cfg
 from detector.data.build import build_dataset, build_reviewed, name_classes
-from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.datasets.image_table import picture_name, read_table
+from detector.data.datasets.table_writer import replace_table
+from detector.data.formats import ReviewImage, encode_review
+from detector.data.labeled_box import LabeledBox
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ def test_boxes_that_were_drawn_for_the_table_are_those_of_the_training_images(
         .startswith("# Written by: detector init 'my pictures' --labels labels.csv\n")
     )
     # `detector label` names images as the table does, relative to --images.
-    box = ReviewBox("cat", (0, 0, 16, 12), score=0.5)
+    box = LabeledBox("cat", (0, 0, 16, 12), score=0.5)
     images = [ReviewImage(name, (24, 32), (box,) if name.startswith("cat") else ()) for name in names]
     ((name, content),) = encode_review("coco", images, ["cat", "dog"])
     (tmp_path / name).write_bytes(content)
@@ -83,7 +87,7 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
     images = [
-        ReviewImage(name, size=(24, 32), boxes=(ReviewBox(name[:3], (0, 0, width / 32, width / 8)),))
+        ReviewImage(name, size=(24, 32), boxes=(LabeledBox(name[:3], (0, 0, width / 32, width / 8)),))
         for name in names
     ]
     ((_, content),) = encode_review("coco", images, ["cat", "dog"])
@@ -97,7 +101,7 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
 
 def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
-    images = [ReviewImage(name, (24, 32), (ReviewBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]
+    images = [ReviewImage(name, (24, 32), (LabeledBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]
     images[3] = ReviewImage(names[3], (48, 64), images[3].boxes)  # a picture to train on, scaled since
     ((_, content),) = encode_review("coco", images, ["cat", "dog"])
     (pictures / "boxes.json").write_bytes(content)
@@ -133,6 +137,21 @@ def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys
     Path("file").touch()
     assert main(["init", "my pictures", "--output", "file/new.yaml"]) == 2
     assert "file is a file, expected a folder to write to" in capsys.readouterr().err
+
+
+def test_a_failure_removes_its_own_files_alone(pictures, monkeypatch, capsys):
+    def fail(folder, *_):
+        (folder / "notes.txt").write_text("of the user, meanwhile")
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "record_source", fail)
+        assert main(["init", "my pictures"]) == 2
+    assert [path.name for path in Path("mine").iterdir()] == ["notes.txt"]
+    assert not Path("mine.yaml").exists()
+    Path("mine/notes.txt").unlink()
+    Path("mine").rmdir()
+    assert main(["init", "my pictures"]) == 0
 
 
 def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):
@@ -183,3 +202,23 @@ def test_a_class_that_only_pictures_to_test_on_show(pictures, capsys):
         (pictures / name).rename(pictures.parent / name)
     assert main(["init", "my pictures"]) == 2
     assert "pictures to test on show bird, which none to train on does" in capsys.readouterr().err
+
+
+def test_drawn_boxes_are_carried_over_where_they_agree_with_the_labels(pictures, tmp_path, capsys):
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    table = tmp_path / "tags.csv"
+    table.write_text("".join(f"{name},{name[:3]}\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "tags.csv"]) == 0
+    rows = read_table(Path("mine/val.jsonl"))[0]
+    box = LabeledBox(rows[0].labels[0], (1.0, 2.0, 20.0, 20.0), difficult=False)
+    other = LabeledBox(rows[1].labels[0], (3.0, 2.0, 20.0, 20.0), difficult=False)
+    drawn = [rows[0]._replace(boxes=(box,)), rows[1]._replace(boxes=(other,)), *rows[2:]]
+    replace_table(Path("mine/val.jsonl"), drawn)
+    changed = picture_name(rows[1].file)
+    table.write_text(table.read_text().replace(f"{changed},{changed[:3]}", f"{changed},cat;dog"))
+    with pytest.warns(UserWarning, match=r"the boxes of 1 picture contradict the labels now .*\.bak"):
+        starting.run_again(Path("mine.yaml"))
+    after = {row.file: row for row in read_table(Path("mine/val.jsonl"))[0]}
+    assert after[rows[0].file].boxes == (box,)
+    assert (after[rows[1].file].boxes, after[rows[1].file].labels) == (None, ("cat", "dog"))
+    assert read_table(Path("mine/val.jsonl.bak2"))[0][1].boxes == (other,)

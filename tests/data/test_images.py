@@ -2,6 +2,8 @@
 
 import os
 import struct
+import subprocess
+import sys
 import warnings
 
 import cv2
@@ -197,3 +199,41 @@ def test_integers_of_32_bits_are_those_of_16(tmp_path, value):
     Image.fromarray(np.array([[9000, value]], dtype=np.int32)).save(tmp_path / "image.tif")
     with pytest.raises(DataError, match=rf"image\.tif: .*{value}.* expected 0 to 65535"):
         read_image(tmp_path / "image.tif")
+
+
+READ_WITH_LITTLE_MEMORY = """
+import os, re, resource, sys
+from detector.data.images import read_image
+for small in sys.argv[2:]:
+    read_image(small)  # loads the decoder
+for extra in range(12):
+    child = os.fork()
+    if child == 0:
+        used = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1])
+        resource.setrlimit(resource.RLIMIT_AS, (used + (extra << 21),) * 2)
+        try:
+            read_image(sys.argv[1])
+        except MemoryError:
+            os._exit(3)
+        except Exception as error:
+            os.write(1, str(error).encode())
+            os._exit(4)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [(".jpg", {}), (".jpg", {"progressive": True}), (".png", {}), (".webp", {}), (".jp2", {}), (".tiff", {})],
+)
+def test_a_picture_is_not_called_damaged_where_memory_is_short(tmp_path, suffix, options):
+    files = [tmp_path / f"{name}{suffix}" for name in ("large", "small")]
+    options |= {"compression": "tiff_lzw"} if suffix == ".tiff" else {}
+    for path, side in zip(files, (1500, 8), strict=True):
+        noise = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(path, **options)
+    words = [sys.executable, "-c", READ_WITH_LITTLE_MEMORY, *files]
+    found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert {*found} - {"0", ""} == {"3"}

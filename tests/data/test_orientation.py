@@ -9,12 +9,14 @@ from PIL import ExifTags, Image, ImageOps
 
 from detector.commands.propose import read_known_boxes
 from detector.data.datasets.coco import COCODataset
+from detector.data.datasets.voc import VOCDataset
 from detector.data.formats import review_import
 from detector.data.formats.review import turn_images
 from detector.data.hints import read_hints
 from detector.data.images import read_image, read_image_size
 from detector.data.orientation import turn_box
 from detector.data.sources.tagged_pictures import find_tags
+from detector.utils.errors import DataError
 
 BOX = (2, 3, 7, 5)  # of a picture 12 wide and 9 high
 
@@ -138,3 +140,98 @@ def test_an_odd_tag_does_not_damage_a_picture(tmp_path):
     Image.new("RGB", (12, 9)).save(path, exif=exif)
     assert read_image_size(path, apply_orientation=True) == (12, 9)
     assert read_image(path, apply_orientation=True).shape == (3, 12, 9)
+
+
+def write_coco(folder, box, size, more=None, **annotation):
+    x1, y1, x2, y2 = box
+    found = {"id": 0, "image_id": 0, "category_id": 0, "bbox": [x1, y1, x2 - x1, y2 - y1], **annotation}
+    content = {
+        "images": [{"id": 0, "file_name": "a.png", "height": size[0], "width": size[1]}],
+        "annotations": [found],
+        "categories": [{"id": 0, "name": "cat"}],
+    }
+    (folder / "coco.json").write_text(json.dumps(content | (more or {})))
+
+
+LABEL_STUDIO = {"info": {"contributor": "Label Studio"}}
+
+
+def stored_boxes(dataset):
+    return dataset.annotation(0).boxes.tolist(), dataset.read_image(0).shape[1:]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("more", [LABEL_STUDIO, {"licenses": BLANK}, {"info": {"orientation": "upright"}}])
+def test_format_coco_turns_boxes_that_were_drawn_on_the_upright_picture(tmp_path, orientation, more, recwarn):
+    write_picture(tmp_path / "a.png", orientation)
+    upright = read_image_size(tmp_path / "a.png", apply_orientation=True)
+    size = (9, 12) if more is LABEL_STUDIO else upright
+    write_coco(tmp_path, turn_box(BOX, orientation, (9, 12)), size, more)
+    dataset = COCODataset(tmp_path, "", annotations="coco.json", images=".")
+    assert (*stored_boxes(dataset), not recwarn.list) == ([[*BOX]], (9, 12), True)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_polygons_of_label_studio_are_stretched_to_the_upright_picture(tmp_path, orientation):
+    write_picture(tmp_path / "a.png", orientation)
+    height, width = read_image_size(tmp_path / "a.png", apply_orientation=True)
+    x1, y1, x2, y2 = turn_box(BOX, orientation, (9, 12))
+    wide, high = 12 / width, 9 / height  # its points are percentages of the size as stored
+    box = (x1 * wide, y1 * high, x2 * wide, y2 * high)
+    corners = [[box[0], box[1], box[2], box[1], box[2], box[3], box[0], box[3]]]
+    write_coco(tmp_path, box, (9, 12), LABEL_STUDIO, segmentation=corners)
+    (tagged,), _ = find_tags(tmp_path, tmp_path / "coco.json")
+    assert tagged.boxes[0].box == pytest.approx((x1, y1, x2, y2))
+    ((found,), _) = stored_boxes(COCODataset(tmp_path, "", annotations="coco.json", images="."))
+    assert found == pytest.approx([*BOX])
+
+
+def write_voc(folder, box, size, more=""):
+    for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "ImageSets/Main/train.txt").write_text("a\n")
+    corners = zip(("xmin", "ymin", "xmax", "ymax"), box, (1, 1, 0, 0), strict=True)
+    sides = "".join(f"<{side}>{value + shift}</{side}>" for side, value, shift in corners)
+    stated = f"<size><width>{size[1]}</width><height>{size[0]}</height></size>" if size else ""
+    (folder / "Annotations/a.xml").write_text(
+        f"<annotation>{more}{stated}<object><name>cat</name><bndbox>{sides}</bndbox></object></annotation>"
+    )
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    "more", ["<owner><name>Label Studio</name></owner>", "<source><image>Unknown</image></source>", ""]
+)
+def test_format_voc_turns_boxes_that_were_drawn_on_the_upright_picture(tmp_path, orientation, more, recwarn):
+    if not more and orientation < 5:
+        pytest.skip("the size does not tell")
+    write_voc(
+        tmp_path,
+        turn_box(BOX, orientation, (9, 12)),
+        (12, 9) if orientation >= 5 else (9, 12),
+        more,
+    )
+    write_picture(tmp_path / "JPEGImages/a.png", orientation)
+    dataset = VOCDataset(tmp_path, "train")
+    assert (*stored_boxes(dataset), not recwarn.list) == ([[*BOX]], (9, 12), True)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "size"), [(3, (9, 12)), (2, None), (6, None), (6, (1, 1)), (6, ("?", 1))]
+)
+def test_format_voc_warns_where_nothing_tells_whether_boxes_are_upright(tmp_path, orientation, size):
+    write_voc(tmp_path, BOX, size)
+    write_picture(tmp_path / "JPEGImages/a.png", orientation)
+    with pytest.warns(
+        UserWarning, match=r"1 picture is turned .* such as a.png; .* as stored.* turn the pixels"
+    ):
+        dataset = VOCDataset(tmp_path, "train")
+    assert stored_boxes(dataset)[0] == [[*BOX]]
+
+
+def test_format_coco_says_why_a_size_is_that_of_the_upright_picture(tmp_path):
+    write_picture(tmp_path / "a.png", 6)
+    write_coco(tmp_path, BOX, (12, 9))
+    dataset = COCODataset(tmp_path, "", annotations="coco.json", images=".")
+    with pytest.raises(DataError, match=r"as a viewer shows it: turn the pixels .* or let detector init"):
+        dataset.read_image(0)

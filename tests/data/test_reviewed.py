@@ -20,10 +20,10 @@ from detector.data.reviewed import (
     annotations_as_reviewed,
     contradictions,
     draw_images,
-    favor,
     label_counts,
     read_reviewed,
     reviewed_counts,
+    reviewed_sampling_weights,
     training_labels,
     unused_images,
 )
@@ -214,8 +214,8 @@ def test_images_are_drawn_by_the_labels_that_they_train(source) -> None:
     reviewed = {"a": boxes_of(0, complete=True)}
     factors = draw_factors(cfg, TrainingSet(source, reviewed, {}, proposals=None))
     labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
-    assert factors.tolist() == favor(np.arange(5) == 0, labels, 0.8).tolist()
-    assert factors.tolist() != favor(np.arange(5) == 0, source.all_labels(), 0.8).tolist()
+    assert factors.tolist() == reviewed_sampling_weights(np.arange(5) == 0, labels, 0.8).tolist()
+    assert factors.tolist() != reviewed_sampling_weights(np.arange(5) == 0, source.all_labels(), 0.8).tolist()
 
 
 def test_a_class_that_only_hints_show_is_drawn_as_often_as_others(source) -> None:
@@ -231,7 +231,7 @@ def test_a_class_that_only_hints_show_is_drawn_as_often_as_others(source) -> Non
     reviewed = {"a": boxes_of(2, complete=False)}
     factors = draw_factors(cfg, TrainingSet(source, reviewed, hints, proposals=None))
     labels[0, 2] = True
-    expected = repeat_factors(labels, 0.9) * favor(np.arange(5) == 0, labels, 0.8)
+    expected = repeat_factors(labels, 0.9) * reviewed_sampling_weights(np.arange(5) == 0, labels, 0.8)
     assert factors.tolist() == expected.tolist()
     assert factors.tolist() != draw_factors(cfg, TrainingSet(source, reviewed, {}, proposals=None)).tolist()
 
@@ -287,7 +287,7 @@ def one_class_each(*classes: int, of: int) -> np.ndarray:
 )
 def test_reviewed_images_get_their_share_of_the_draws(count, share, boxed_often, others_often) -> None:
     boxed = np.arange(100) < count
-    factors = favor(boxed, np.ones((100, 1), dtype=bool), share)
+    factors = reviewed_sampling_weights(boxed, np.ones((100, 1), dtype=bool), share)
     assert factors[boxed].tolist() == pytest.approx([boxed_often] * count)
     assert factors[~boxed].tolist() == pytest.approx([others_often] * (100 - count))
 
@@ -297,7 +297,7 @@ def test_each_class_is_drawn_as_often_as_without_reviewed_boxes() -> None:
     labels = one_class_each(*[0] * 20, *[1] * 30, *[2] * 10, *[-1] * 5, of=3)
     boxed = np.zeros(65, dtype=bool)
     boxed[[0, *range(51, 60), 64]] = True
-    factors = favor(boxed, labels, 0.5)
+    factors = reviewed_sampling_weights(boxed, labels, 0.5)
     assert (labels * factors[:, None]).sum(axis=0).tolist() == pytest.approx([20, 30, 10])
     assert factors.sum() == pytest.approx(65)
     assert factors[[0, 1, 20, 50, 51, 60, 64]].tolist() == pytest.approx([10, 10 / 19, 1, 1, 1, 0.625, 2.5])
@@ -306,13 +306,13 @@ def test_each_class_is_drawn_as_often_as_without_reviewed_boxes() -> None:
 def test_images_of_several_classes() -> None:
     """The boxed image shows classes 0 and 1; nobody has boxed class 2."""
     labels = np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 0, 1]], dtype=bool)
-    factors = favor(np.arange(6) == 0, labels, 0.5)
+    factors = reviewed_sampling_weights(np.arange(6) == 0, labels, 0.5)
     assert factors.tolist() == pytest.approx([(2 + 1) / 2, 2 / 3, 2 / 3, 1, 1, 1])
 
 
 def test_with_the_share_1_no_other_image_is_drawn() -> None:
     boxed = np.arange(7) % 3 == 1
-    factors = favor(boxed, one_class_each(0, 0, 0, 0, 1, 1, 2, of=3), 1.0)
+    factors = reviewed_sampling_weights(boxed, one_class_each(0, 0, 0, 0, 1, 1, 2, of=3), 1.0)
     batches = islice(SeededBatches(7, 2, 0, repeats=factors), 20)
     drawn = [index for batch in batches for index, _ in batch]
     assert sorted(set(drawn)) == [1, 4]
@@ -326,7 +326,9 @@ def test_the_config_names_reviewed_images(tmp_path, source) -> None:
     reviewed = build_reviewed(often, source)
     assert len(reviewed) == 2
     factors = draw_factors(often, TrainingSet(source, reviewed, {}, proposals=None))
-    assert np.array_equal(factors, favor(np.isin(source.image_ids, [*reviewed]), source.all_labels(), 0.9))
+    assert np.array_equal(
+        factors, reviewed_sampling_weights(np.isin(source.image_ids, [*reviewed]), source.all_labels(), 0.9)
+    )
     assert len(set(factors.tolist())) > 1
     assert build_reviewed(cfg_of(), source) == {}
     assert draw_factors(cfg_of(), TrainingSet(source, {}, {}, proposals=None)) is None

@@ -56,7 +56,7 @@ def test_the_voc_reader_reads_it(tmp_path):
         annotation = trainval.annotation(index)
         assert trainval.image_size(index) == picture.shape[:2]
         assert annotation.boxes.tolist() == [list(thing.box) for thing in objects]
-        assert [CLASSES[label] for label in annotation.labels] == [thing.name for thing in objects]
+        assert [CLASSES[label] for label in annotation.labels] == [thing.label for thing in objects]
         assert annotation.difficult.tolist() == [thing.difficult for thing in objects]
         stored = trainval.read_image(index).permute(1, 2, 0).numpy().astype(float)
         assert np.abs(stored - picture).mean() < 6  # JPEG
@@ -78,7 +78,7 @@ def test_boxes_hold_what_is_visible_and_flags_say_how_much():
     first, second, third = annotate(canvas, ["car", "fish", "bird"])
     assert (first.box, first.truncated, first.difficult) == ((0, 2, 4, 12), True, True)
     assert (second.box, second.truncated, second.difficult) == ((4, 2, 14, 12), False, False)
-    assert (third.name, third.box) == ("bird", (20, 5, 30, 20))
+    assert (third.label, third.box) == ("bird", (20, 5, 30, 20))
 
 
 def test_what_a_scene_holds(scenes):
@@ -90,11 +90,11 @@ def test_what_a_scene_holds(scenes):
         assert 184 <= max(height, width) <= 216
         assert 144 <= min(height, width) <= 176
         assert 1 <= len(things) <= 4
-        assert 1 <= len({thing.name for thing in things}) <= 3
+        assert 1 <= len({thing.label for thing in things}) <= 3
         for x1, y1, x2, y2 in (thing.box for thing in things):
             assert 0 <= x1 < x2 <= width
             assert 0 <= y1 < y2 <= height
-    counts = [sum(thing.name == name for thing in objects) for name in CLASSES]
+    counts = [sum(thing.label == name for thing in objects) for name in CLASSES]
     assert len(CLASSES) >= 6
     assert min(counts) > max(counts) / 3  # 80 scenes: chance alone makes a factor of 2
     sides = np.array([max(x2 - x1, y2 - y1) for x1, y1, x2, y2 in (thing.box for thing in objects)])

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from detector.evaluation.pictures import choose_samples, draw_sample, write_samples
+from detector.evaluation.pictures import choose_samples, draw_sample, encode_samples
 from detector.structures import Annotation
 
 CLASSES = ("cat", "dog")
@@ -52,6 +52,6 @@ def test_the_sheet(tmp_path):
         def annotation(self, index):
             return None
 
-    write_samples(tmp_path / "sheet.png", Source(), [1, 0], [None, torch.zeros(0, 4)])
+    (tmp_path / "sheet.png").write_bytes(encode_samples(Source(), [1, 0], [None, torch.zeros(0, 4)]))
     assert Image.open(tmp_path / "sheet.png").size == (640, 284)
     assert [path.name for path in tmp_path.iterdir()] == ["sheet.png"]

@@ -9,6 +9,7 @@ import torch
 from detector.inference.image_results import image_result, remove_results, test_images
 from detector.modeling.postprocess import postprocess
 from detector.structures import Scores
+from detector.utils.errors import UserError
 
 IDS = ("a", "b", "c", "d")
 
@@ -83,6 +84,25 @@ def test_a_killed_test_is_resumed(tmp_path):
     assert seen == [2, 3]
     remove_results(path.parent, "weights")
     assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_folder_that_is_moved_ends_the_test(tmp_path, replaced):
+    folder = tmp_path / "run"
+
+    def predict(indices):
+        for index in indices:
+            if index == 2:
+                folder.rename(tmp_path / "moved")
+                if replaced:
+                    (folder / "results").mkdir(parents=True)
+            yield scores_of(index)
+
+    with pytest.raises(UserError, match=r"results was moved or deleted.*move it back"):
+        test_images(predict, IDS, postprocess, path=folder / "results" / "test", key="weights")
+    assert not list(folder.glob("results/*"))
+    written = (tmp_path / "moved/results/test-weights.0.jsonl").read_text().split("\n")
+    assert len([line for line in written if line]) == 2
 
 
 def test_results_of_another_checkpoint_are_neither_used_nor_replaced(tmp_path):

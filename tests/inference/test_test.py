@@ -17,7 +17,7 @@ from detector.data.proposals.search import make_finder, propose
 from detector.data.reviewed import label_counts
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.inference import test as testing
-from detector.inference.results import doubt_about_labels
+from detector.inference.results import image_label_warning
 from detector.utils.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
@@ -137,7 +137,7 @@ def test_classes_that_are_classified_by_chance_are_named(tmp_path, capfd):
 @pytest.mark.parametrize(("ap", "doubted"), [(79.4, True), (80.0, False)])
 def test_labels_that_are_not_learned_well_are_doubted(ap, doubted):
     metrics = {"per_class": {"cat": {"image_AP": ap}}, "image_mAP": ap}
-    slow, fast = (doubt_about_labels(metrics, {"cat": (1, 3)}, factor) for factor in (0.2, 1.0))
+    slow, fast = (image_label_warning(metrics, {"cat": (1, 3)}, factor) for factor in (0.2, 1.0))
     assert slow.startswith("image AP is 79. Boxes are unreliable") if doubted else slow == ""
     assert ("BACKBONE_LR_FACTOR" in slow, "BACKBONE_LR_FACTOR" in fast) == (doubted, False)
 

@@ -12,7 +12,8 @@ from PIL import Image
 from random_run import CLASSES, make_run
 
 import detector
-from detector.data.formats import FORMATS, ReviewBox, ReviewImage, encode_review, review_import
+from detector.data.formats import FORMATS, ReviewImage, encode_review, review_import
+from detector.data.labeled_box import LabeledBox
 from detector.labeling.label import import_reviewed, tagged_boxes
 from detector.structures import Scores
 from detector.utils.errors import DataError, UserError
@@ -156,11 +157,11 @@ def test_output_and_formats_go_together_and_formats_are_several(
 
 
 def test_only_true_boxes_are_imported(tmp_path: Path) -> None:
-    drawn = ReviewBox("cat", (1.0, 2.0, 3.0, 4.0), reviewed=True)
+    drawn = LabeledBox("cat", (1.0, 2.0, 3.0, 4.0), reviewed=True)
     images = [
-        ReviewImage("all.jpg", (9, 9), (drawn, ReviewBox("dog", (0.0, 0.0, 9.0, 9.0), 0.5)), complete=True),
-        ReviewImage("some.jpg", (9, 9), (drawn, ReviewBox("dog", (0.0, 0.0, 9.0, 9.0), 0.5))),
-        ReviewImage("none.jpg", (9, 9), (ReviewBox("dog", (0.0, 0.0, 9.0, 9.0), 0.5),)),
+        ReviewImage("all.jpg", (9, 9), (drawn, LabeledBox("dog", (0.0, 0.0, 9.0, 9.0), 0.5)), complete=True),
+        ReviewImage("some.jpg", (9, 9), (drawn, LabeledBox("dog", (0.0, 0.0, 9.0, 9.0), 0.5))),
+        ReviewImage("none.jpg", (9, 9), (LabeledBox("dog", (0.0, 0.0, 9.0, 9.0), 0.5),)),
         ReviewImage("empty.jpg", (9, 9), (), complete=True),
     ]
     for name, content in encode_review("label-studio", images, ["cat", "dog"]):

@@ -37,7 +37,7 @@ def test_eager_mode_bypasses_torchs_wrapper(x: Tensor) -> None:
 
 @pytest.mark.parametrize("leaf", [True, False])
 def test_only_the_gradients_that_are_asked_for_are_computed(leaf: bool) -> None:
-    leaves = [torch.rand(2, 3, 5, 5), torch.rand(3, 1, 3, 3), torch.rand(3)]
+    leaves = [torch.rand(2, 3, 40, 40), torch.rand(3, 1, 3, 3), torch.rand(3)]
     inputs = [t.requires_grad_() if leaf else t.requires_grad_() * 1 for t in leaves]
     output = depthwise_conv2d(*inputs)
     expected = torch.autograd.grad(output.sum(), inputs, retain_graph=True)
@@ -52,40 +52,56 @@ def test_only_the_gradients_that_are_asked_for_are_computed(leaf: bool) -> None:
         assert all(torch.equal(t.grad, e) for t, e in zip(inputs, expected, strict=True))
 
 
-def test_leaves_cost_no_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the data is a leaf; where it is none, one for all ops of a pass."""
-    ask, errors = torch._C._will_engine_execute_node, []
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> list:
+    """What each question for the fate of a node was answered with: whether it is wanted, or an error."""
+    ask, answers = torch._C._will_engine_execute_node, []
 
-    def ask_and_count(node) -> bool:
+    def ask_and_record(node) -> bool:
         try:
-            return ask(node)
+            answers.append(ask(node))
         except RuntimeError as error:
-            errors.append(error)
+            answers.append(error)
             raise
+        return answers[-1]
 
-    monkeypatch.setattr(torch._C, "_will_engine_execute_node", ask_and_count)
-    x, weight = torch.rand(2, 3, 9, 9, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)
-    bias = torch.rand(3, requires_grad=True)
-    once = depthwise_conv2d(x, weight, bias)
-    twice = depthwise_conv2d(once, weight, bias)
+    monkeypatch.setattr(torch._C, "_will_engine_execute_node", ask_and_record)
+    return answers
+
+
+def test_small_ops_do_not_ask_for_wanted_gradients(questions: list) -> None:
+    """They compute all, in less time, and torch drops what nobody wanted."""
+    weight, bias = torch.rand(3, 1, 3, 3, requires_grad=True), torch.rand(3, requires_grad=True)
+    x = torch.rand(2, 3, 9, 9, requires_grad=True)
     feats, points = torch.rand(4, 8, 3, requires_grad=True), torch.rand(4, 3, requires_grad=True)
-    for output, inputs, most in [
-        (once, [x, weight, bias], 0),
-        (once, [weight], 0),
-        (trilinear_interpolate(feats, points), [feats, points], 0),
-        (twice, [x], 0),
-        (twice, [x, weight, bias], 1),
+    for output, inputs in [
+        (depthwise_conv2d(x, weight, bias), [x, weight, bias]),
+        (trilinear_interpolate(feats, points), [feats, points]),
     ]:
-        torch.autograd.grad(output.sum(), inputs, retain_graph=True)
-        assert len(errors) <= most
-        errors.clear()
+        expected = torch.autograd.grad(output.sum(), inputs, retain_graph=True)
+        for wanted, gradient in zip(inputs, expected, strict=True):
+            found = torch.autograd.grad(output.sum(), [wanted], retain_graph=True)
+            assert torch.equal(found[0], gradient)
+    assert not questions
+
+
+def test_large_ops_ask_for_wanted_gradients(questions: list) -> None:
+    """By an error torch tells that torch.autograd.grad has asked for a leaf; backward() has none."""
+    x, weight = torch.rand(2, 3, 40, 40, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)
+    bias = torch.rand(3, requires_grad=True)
+    twice = depthwise_conv2d(depthwise_conv2d(x, weight, bias), weight, bias)
+    for inputs, errors in (([x], 1), ([x, weight, bias], 5)):
+        questions.clear()
+        torch.autograd.grad(twice.sum(), inputs, retain_graph=True)
+        assert len([answer for answer in questions if isinstance(answer, RuntimeError)]) == errors
+    questions.clear()
     twice.sum().backward()
-    assert not errors
+    assert all(answer is True for answer in questions)
 
 
 def test_threads_may_ask_for_different_gradients_of_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one thread computes the gradient of the weight alone, another one asks for both."""
-    inputs = torch.rand(2, 3, 5, 5, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)
+    inputs = torch.rand(2, 3, 40, 40, requires_grad=True), torch.rand(3, 1, 3, 3, requires_grad=True)
     output = depthwise_conv2d(*inputs)
     expected = torch.autograd.grad(output.sum(), inputs, retain_graph=True)
     module = sys.modules[depthwise_conv2d.__module__]

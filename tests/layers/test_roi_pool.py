@@ -160,6 +160,24 @@ def test_cuda_gradient_magnitudes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.cuda
+def test_cuda_float64_gradient_keeps_the_digits_of_small_terms() -> None:
+    """In cells whose terms are far smaller than the largest of their channel."""
+    input, boxes = features(1, 2, 20, 30), make_boxes(2000, 1, (20, 30), seed=1)
+    shape = roi_pool(input, boxes, (2, 3)).shape
+    upstream = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    upstream *= torch.logspace(0, -16, len(boxes), dtype=torch.float64)[:, None, None, None]
+    upstream[boxes[:, 1] < 15] *= 2.0**-40
+
+    def gradient(device: str, upstream: Tensor) -> Tensor:
+        there = input.detach().to(device).requires_grad_()
+        pooled = roi_pool(there, boxes.to(device), (2, 3))
+        return torch.autograd.grad(pooled, there, upstream.to(device))[0].cpu()
+
+    expected, sizes = gradient("cpu", upstream), gradient("cpu", upstream.abs())
+    assert ((gradient("cuda", upstream) - expected).abs() <= 2.0**-46 * sizes).all()
+
+
+@pytest.mark.cuda
 def test_cuda_values_and_argmax_equal_torchvision() -> None:
     """Features with many equal maxima, processed four, two and one channels at a time."""
     for size in [(75, 100), (112, 150), (150, 200)]:

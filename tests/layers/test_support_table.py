@@ -18,5 +18,5 @@ def test_every_op_has_a_row() -> None:
     assert rows == {
         name
         for name, value in functions.items()
-        if inspect.isfunction(value) and value.__module__.startswith("detector.")
+        if inspect.isfunction(value) and value.__module__.startswith("detector.") and name != "explain"
     }

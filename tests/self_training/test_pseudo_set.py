@@ -121,6 +121,21 @@ def test_what_is_written_is_what_was_there(image, tmp_path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
+def test_pixels_as_stored_are_known_as_such(tmp_path, orientation, recwarn):
+    class Stored(Images):
+        apply_orientation = False
+
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.new("RGB", (9, 6)).save(tmp_path / "a.png", exif=exif)
+    images = Stored([(tmp_path / "a.png", (6, 9))])
+    write_pseudo_set(tmp_path / "p", "train", images, [found("a", [[0, 2, 5, 6]], [1])])
+    dataset = VOCDataset(tmp_path / "p", "train", CLASSES)
+    assert dataset.annotation(0).boxes.tolist() == [[0, 2, 5, 6]]
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".bmp", ".JPE", ".tiff", ""])
 def test_any_format_and_orientation_is_read_back_as_the_detector_saw_it(tmp_path, suffix, orientation):
     """VOC's layout knows three suffixes and no orientation."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
+from PIL import ExifTags, Image
 
 from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import load_proposals, save_proposals
@@ -37,7 +38,17 @@ def test_a_sound_data_set(check, tmp_path, capsys):
     assert "fewer than 20 images show" in told
     assert "nearly the same" not in told
     assert f"next: detector train {CONFIG} " in told
-    assert {path.name for path in (tmp_path / "run" / "check").iterdir()} == {"trainval.png", "test.png"}
+    assert {path.name for path in (tmp_path / "run" / "check").glob("[!.]*")} == {"trainval.png", "test.png"}
+    assert check() == 0  # its own sheets are replaced
+
+
+def test_a_picture_of_somebody_else_is_not_replaced(check, tmp_path, capsys):
+    sheet = tmp_path / "run" / "check" / "test.png"
+    sheet.parent.mkdir(parents=True)
+    sheet.write_bytes(b"mine")
+    assert check() == 2
+    assert f"{sheet} exists and is not what this command wrote there" in capsys.readouterr().err
+    assert sheet.read_bytes() == b"mine"
 
 
 def test_files_that_would_stop_a_run(check, toybox, tmp_path, capsys):
@@ -178,3 +189,41 @@ def test_a_strip_among_others_is_named(check, toybox, tmp_path, capsys):
     check(*words, "SOLVER.IMAGES_PER_BATCH", 2)
     told = capsys.readouterr().out
     assert f"1 image is over 4 times as long as wide or high, {first}: padded to them" in told
+
+
+def test_coco_whose_boxes_may_be_of_the_turned_picture_is_counted(check, tmp_path, caplog):
+    (tmp_path / "train").mkdir()
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 3
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        Image.new("RGB", (90, 80)).save(
+            tmp_path / "train" / name, **({} if name == "c.jpg" else {"exif": exif})
+        )
+    images = [
+        {"id": i, "file_name": f"{name}.jpg", "height": 80, "width": 90} for i, name in enumerate("abc")
+    ]
+    boxes = [{"id": i, "image_id": i, "category_id": i % 2, "bbox": [1, 2, 30, 40]} for i in (0, 2)]
+    names = [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
+    (tmp_path / "train.json").write_text(
+        json.dumps({"images": images, "annotations": boxes, "categories": names})
+    )
+    splits = ("DATASETS.TRAIN_SPLIT", "train", "DATASETS.TEST_SPLIT", "train")
+    keys = (
+        "DATASETS.FORMAT",
+        "coco",
+        "DATASETS.COCO_JSON",
+        "{split}.json",
+        "DATASETS.CLASSES",
+        "()",
+        *splits,
+    )
+    check(*keys, "DATASETS.ROOT", tmp_path, "DATASETS.PROPOSALS", tmp_path / "none.npz")
+    assert re.search(r"train.json: 1 picture is turned .*, such as a.jpg; .* turn the pixels", caplog.text)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_would_stop_a_run(check, capsys):
+    assert check("DEVICE", "cuda") == 2
+    told = capsys.readouterr()
+    assert re.search(r"what would stop a run:\n  device is 'cuda', but torch finds no CUDA device", told.err)
+    assert "toybox_test: 4 images" in told.out  # all else was looked at

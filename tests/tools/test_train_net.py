@@ -16,7 +16,8 @@ from distributed_cases import CONTEXT, train_net_until_ctrl_c
 
 from detector.config import load_cfg
 from detector.data.datasets.voc import VOCDataset
-from detector.data.formats import ReviewBox, ReviewImage, encode_coco
+from detector.data.formats import ReviewImage, encode_coco
+from detector.data.labeled_box import LabeledBox
 from detector.data.proposals import load_proposals, save_proposals
 from detector.data.toybox import CLASSES
 
@@ -179,7 +180,7 @@ def test_resuming_with_other_data_is_refused(train_net, toybox, tmp_path, capsys
 
 
 def test_reviewed_images_of_the_test_split_are_named_once(train_net, toybox, tmp_path, capsys):
-    box, images = ReviewBox("car", (1.0, 2.0, 30.0, 40.0), reviewed=True), []
+    box, images = LabeledBox("car", (1.0, 2.0, 30.0, 40.0), reviewed=True), []
     for split in ("trainval", "test"):
         source = VOCDataset(toybox, split, CLASSES)
         images.append(ReviewImage(source.image_path(0).name, source.image_size(0), (box,)))

@@ -98,6 +98,7 @@ def test_cores_that_the_process_may_not_use_do_not_count(monkeypatch):
     "error",
     [
         MemoryError(),
+        RuntimeError("can't start new thread"),
         RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
     ],
 )

@@ -6,14 +6,22 @@ import pytest
 import torch
 from distributed_cases import fail_on_rank_1, gather_ranks, lose_rank_1, meet_twice, run_processes
 
-from detector.utils.distributed import find_device, gather, is_main, process_group, rank, together, world_size
+from detector.utils.distributed import (
+    find_device,
+    gather,
+    is_main,
+    process_group,
+    rank,
+    sync_errors,
+    world_size,
+)
 from detector.utils.errors import UserError
 
 CPU = torch.device("cpu")
 
 
 def test_one_process_needs_no_others():
-    with process_group(CPU, 1), together():
+    with process_group(CPU, 1), sync_errors():
         assert (rank(), world_size(), is_main(), gather("a")) == (0, 1, True, ["a"])
 
 

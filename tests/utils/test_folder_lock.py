@@ -145,3 +145,12 @@ def test_a_command_whose_names_are_not_utf8_holds_a_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["detector", os.fsdecode(b"caf\xe9")])
     with folder_lock(tmp_path):
         assert b"caf\xe9" in (tmp_path / ".lock").read_bytes()
+
+
+@pytest.mark.parametrize("length", [240, 250, 255])
+def test_a_file_with_a_name_as_long_as_may_be_is_locked(tmp_path, length):
+    path = tmp_path / ("ä" * (length // 2 - 2) + "x" * (length % 2) + ".npz")
+    with file_lock(path):
+        assert len(list(tmp_path.iterdir())) == 1
+        path.write_bytes(b"")
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,14 +1,48 @@
 """detector.utils.interrupts: when Ctrl-C takes effect."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from detector.utils.interrupts import quiet_interrupt, uninterrupted
+
+_PARENT = """
+import concurrent.futures, multiprocessing
+from detector.utils.interrupts import start_worker
+if __name__ == "__main__":
+    context, begin = multiprocessing.get_context("spawn"), b"cslow\\nbegin\\n."
+    pool = concurrent.futures.ProcessPoolExecutor(1, context, initializer=start_worker, initargs=(begin,))
+    pool.submit(print).result()
+"""
+
+
+def test_a_worker_that_imports_ends_with_a_parent_that_is_killed(tmp_path):
+    (tmp_path / "main.py").write_text(_PARENT)
+    (tmp_path / "slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = [sys.executable, tmp_path / "main.py"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, start_new_session=True) as process:
+        try:
+            assert process.stdout.readline() == b"importing\n"
+            process.terminate()
+            process.wait()
+            began = time.monotonic()
+            assert process.stdout.read() == b""  # at its end once the worker has ended
+            assert time.monotonic() - began < 20
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_a_worker_imports_before_it_can_end_with_its_parent_is_small():
+    code = "import detector.__main__, detector.utils.interrupts, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_the_block_is_done_before_ctrl_c_takes_effect():

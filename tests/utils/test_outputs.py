@@ -138,3 +138,24 @@ def test_a_linked_folder_inside_is_not_written_through(tmp_path):
     assert (mine / "a.png").read_bytes() == b"ours"
     (tmp_path / "link").symlink_to(folder)  # which the user names
     OutputFolder(tmp_path / "link", "key").write("b.txt", b"one")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("seen", ["before", "by the check", "by the first write"])
+def test_a_folder_that_is_moved_is_not_made_again(tmp_path, replaced, seen):
+    folder = tmp_path / "run"
+    if seen == "before":
+        folder.mkdir()
+    outputs = OutputFolder(folder, "key")
+    if seen == "by the check":
+        folder.mkdir()
+        outputs.check(["a.txt"])
+    elif seen == "by the first write":
+        outputs.write("b.txt", b"ours")
+    folder.rename(tmp_path / "moved")
+    if replaced:
+        folder.mkdir()
+    for action in (lambda: outputs.write("a.txt", b"new"), lambda: outputs.remove_earlier("pictures")):
+        with pytest.raises(UserError, match=r"run was moved or deleted.*the same command again"):
+            action()
+    assert [*folder.iterdir()] == [] if replaced else not folder.exists()

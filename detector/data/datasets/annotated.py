@@ -10,12 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.images import read_image
+from detector.data.images import read_image, read_image_size
 from detector.structures import Annotation
 from detector.utils.errors import DataError, describe_value, shortened
 
 CROWDED = "difficult objects or iscrowd regions"
 OF_CVAT = "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
+OR_TURN = (
+    "turn the pixels of such images (exiftran -ai, or jhead -autorot), or let detector init read the file, "
+    "which turns the boxes"
+)
 
 # Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
@@ -100,7 +104,7 @@ class AnnotatedImages:
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
         unclear = unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names)
         # Kept for training, which is silent about the test split otherwise.
-        self.unclear = [warn_of_unclear(name, unclear)] if unclear else []
+        self.unclear = [warn_of_unclear(name, unclear, crowd=bool(objects.crowd.any()))] if unclear else []
         for line in self.unclear:
             warnings.warn(line, stacklevel=3)
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
@@ -157,10 +161,15 @@ class AnnotatedImages:
         image = read_image(self._paths[index], apply_orientation=self.apply_orientation)
         found, expected = tuple(image.shape[1:]), self.image_size(index)
         if found != expected:
-            state = "rotated by its EXIF orientation" if self.apply_orientation else "as stored"
+            state, hint = ("rotated by its EXIF orientation" if self.apply_orientation else "as stored"), ""
+            if (
+                not self.apply_orientation
+                and read_image_size(self._paths[index], apply_orientation=True) == expected
+            ):
+                hint = f", as a viewer shows it: {OR_TURN}"
             raise DataError(
                 f"image {self._paths[index]} has the (height, width) {found} {state}, "
-                f"but its boxes were made for {expected}"
+                f"but its boxes were made for {expected}{hint}"
             )
         return image
 
@@ -192,11 +201,16 @@ class AnnotatedImages:
         )
 
 
-def warn_of_unclear(source: object, unclear: Sequence[str]) -> str:
-    """A warning about the classes of :func:`unclear_classes`."""
+def warn_of_unclear(source: object, unclear: Sequence[str], *, crowd: bool) -> str:
+    """A warning about the classes of :func:`unclear_classes`.
+
+    Args:
+        crowd: some are iscrowd regions of COCO, not difficult objects of VOC or a table.
+    """
+    what, hint = (CROWDED, OF_CVAT) if crowd else ("difficult", "set difficult to 0 where an object is clear")
     return (
-        f"{source}: all objects of {shortened(unclear)} are {CROWDED}: nothing is measured or learned from "
-        f"their boxes; {OF_CVAT}"
+        f"{source}: all objects of {shortened(unclear)} are {what}: nothing is measured or learned from "
+        f"their boxes; {hint}"
     )
 
 

@@ -15,7 +15,7 @@ from detector.data.datasets.annotated import AnnotatedImages, Objects, unknown_c
 from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.images import in_any_form, read_image_size
 from detector.data.pictures import nearest_picture
-from detector.utils.errors import DataError, Mistakes
+from detector.utils.errors import DataError, ErrorList
 
 # A message names ten mistakes, and each search for a hint takes the time of listing a folder.
 _MOST_HINTS = 10
@@ -99,7 +99,7 @@ def find_table(root: str | Path, split: str) -> Path:
     return there[0]
 
 
-def list_labels(rows: Sequence[Row], mistakes: Mistakes) -> tuple[str, ...]:
+def list_labels(rows: Sequence[Row], mistakes: ErrorList) -> tuple[str, ...]:
     """The labels that occur, in alphabetical order; those that differ only in capitals are mistakes.
 
     Raises:
@@ -129,7 +129,7 @@ def check_rows(
     rows: Iterable[Row],
     root: Path,
     class_names: Sequence[str],
-    mistakes: Mistakes,
+    mistakes: ErrorList,
     pictures: Path | None = None,
 ) -> list[tuple[int, int]]:
     """The (height, width) of the images of a table.

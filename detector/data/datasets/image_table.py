@@ -12,7 +12,8 @@ With the header `file,labels,unknown`, a third column has classes that the image
     pictures/a.jpg,cat,dog;bird
 
 With another header of three columns or more, such as image,cat,dog, a row has 0 or 1 for each class.
-A column `split` (or set, subset, partition, usage) has the split of the image, such as train or Validation.
+A column `split` (or set, subset, partition, usage) has the split of the image, such as train or Validation;
+or is_train, is_test or is_valid has 0 or 1.
 If the first line has no comma, a tab, `|` or `;` separates the columns: so spreadsheets of some countries do.
 A line `sep=;` before all others names the separator, as Excel reads it. UTF-16 needs its byte-order mark.
 
@@ -30,22 +31,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.data.sources.splits import split_of
-from detector.utils.errors import DataError, Mistakes, counted, shortened
+from detector.data.labeled_box import LabeledBox
+from detector.data.sources.splits import TRAIN, VAL, split_of
+from detector.utils.errors import DataError, ErrorList, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes", "split"), {"label", "box", "difficult"}
+_IS_SPLIT = re.compile("is[_ ]?(train|training|val|valid|validation|test|testing)(_img|_image|_set)?", re.I)
 _SPLIT_COLUMNS = ("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase")
 _SEPARATOR = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)
 _OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
-
-
-class LabeledBox(NamedTuple):
-    label: str
-    box: tuple[float, ...]  # x1, y1, x2, y2 as in the table
-    difficult: bool
 
 
 class Row(NamedTuple):
@@ -59,14 +56,14 @@ class Row(NamedTuple):
     split: str | None = None  # TRAIN or VAL, where the table says so
 
 
-def read_table(path: Path) -> tuple[list[Row], Mistakes]:
+def read_table(path: Path) -> tuple[list[Row], ErrorList]:
     """The valid rows of a table, and the mistakes in the others; see the top of this file.
 
     Raises:
         DataError: it is not UTF-8, or has no row.
     """
     text = read_text(path, "table")
-    mistakes = Mistakes(path)
+    mistakes = ErrorList(path)
     rows = list((_read_csv if path.suffix.lower() == ".csv" else _read_json_lines)(text, mistakes))
     if not rows and not mistakes.found:
         raise DataError(f"{path} lists no image")
@@ -89,9 +86,9 @@ def picture_name(file: str) -> str:
     return relative_name(name) if mark else whole
 
 
-def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
+def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
     start, _, others = text.partition("\n")
-    line, columns, split_column = 1, 2, -1
+    line, columns, split_column, split_header = 1, 2, -1, ""
     if named := _SEPARATOR.match(start):
         text, start, line = others, others.partition("\n")[0], 2
     separator = next((each for each in _OTHER_SEPARATORS if each in start and "," not in start), ",")
@@ -105,6 +102,7 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
             cells = [cell.strip() for cell in cells]
             if is_header:
                 split_column = _find_split_column(cells)
+                split_header = cells[split_column] if split_column >= 0 else ""
             stated = cells.pop(split_column) if 0 <= split_column < len(cells) else ""
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
@@ -124,7 +122,7 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
                 is_first = False
                 try:
                     row = _class_columns(line, cells, classes) if classes else _csv_row(line, cells, columns)
-                    yield row._replace(split=_split(stated))
+                    yield row._replace(split=_stated_split(stated, split_header))
                 except DataError as error:
                     mistakes.add(line, error)
             is_header = False
@@ -133,9 +131,26 @@ def _read_csv(text: str, mistakes: Mistakes) -> Iterator[Row]:
         mistakes.add(line, f"not CSV: {error}")
 
 
+def _stated_split(text: str, column: str) -> str | None:
+    """The split of a row of CSV; a column such as is_test says with 0 or 1, or no and yes, which it is."""
+    if (named := split_of(column.lower().removeprefix("is"))) is None or column.lower() in _SPLIT_COLUMNS:
+        return _split(text)
+    if not text:
+        return None
+    if (
+        is_named := {**_SHOWN, "false": False, "true": True, "no": False, "yes": True}.get(text.lower())
+    ) is None:
+        raise DataError(f"{column} is {text!r}, expected 0 or 1, or nothing")
+    return named if is_named else VAL if named == TRAIN else TRAIN
+
+
 def _find_split_column(header: Sequence[str]) -> int:
     """The column of splits of a header; -1: there is none, or two, or no header."""
-    found = [column for column, cell in enumerate(header) if cell.lower() in _SPLIT_COLUMNS]
+    found = [
+        column
+        for column, cell in enumerate(header)
+        if _IS_SPLIT.fullmatch(cell) or cell.lower() in _SPLIT_COLUMNS
+    ]
     return found[0] if len(header) > 2 and len(found) == 1 and "." not in header[0] else -1
 
 
@@ -180,7 +195,7 @@ def _row(
     return Row(line, file, labels, boxes, unknown)
 
 
-def json_lines(lines: Iterable[str], mistakes: Mistakes) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(lines: Iterable[str], mistakes: ErrorList) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number, from 1, and the object of each line that is not empty; other lines are mistakes."""
     for line, content in enumerate(lines, start=1):
         if not content.strip():
@@ -198,7 +213,7 @@ def json_lines(lines: Iterable[str], mistakes: Mistakes) -> Iterator[tuple[int, 
                 mistakes.add(line, f"a {type(found).__name__}, expected an object")
 
 
-def _read_json_lines(text: str, mistakes: Mistakes) -> Iterator[Row]:
+def _read_json_lines(text: str, mistakes: ErrorList) -> Iterator[Row]:
     for line, content in json_lines(text.split("\n"), mistakes):
         try:
             yield _json_row(line, content)
@@ -234,7 +249,7 @@ def _json_box(content: object) -> LabeledBox:
     numbers = isinstance(box, list) and all(type(side) in (int, float) for side in box)
     if not numbers or len(box) != 4 or not isinstance(difficult, bool):
         raise DataError(f"a box is {content!r}, expected 4 numbers, and true or false if difficult is there")
-    return LabeledBox(_label(content["label"]), tuple(map(float, box)), difficult)
+    return LabeledBox(_label(content["label"]), tuple(map(float, box)), difficult=difficult)
 
 
 def _list(content: object, key: str) -> list:

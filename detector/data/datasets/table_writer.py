@@ -1,6 +1,7 @@
 """Writing tables of image labels (image_table.py), and putting boxes that a person has drawn into one."""
 
 import json
+import os
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, count
@@ -9,7 +10,7 @@ from typing import Any
 
 from detector.data.datasets.annotated import unknown_class
 from detector.data.datasets.image_labels import check_rows, row_id
-from detector.data.datasets.image_table import LabeledBox, Row, read_table
+from detector.data.datasets.image_table import Row, read_table
 from detector.data.formats import ReviewImage, turn_images
 from detector.data.reviewed import find_id
 from detector.data.sources.splits import TRAIN
@@ -25,7 +26,9 @@ def encode_row(row: Row) -> str:
     if row.unknown:
         content["unknown"] = row.unknown
     if row.boxes is not None:
-        content["boxes"] = [each._asdict() for each in row.boxes]
+        content["boxes"] = [
+            {"label": box.label, "box": box.box, "difficult": box.difficult} for box in row.boxes
+        ]
     return json.dumps(content, ensure_ascii=False)
 
 
@@ -72,8 +75,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
         labels = {box.label for box in image.boxes}
         if labels - {*row.unknown} != {*row.labels}:
             contradicted.append(image.name)
-        boxes = tuple(LabeledBox(box.label, box.box, box.difficult) for box in image.boxes)
-        rows[place] = Row(row.line, row.file, tuple(sorted(labels)), boxes)
+        rows[place] = Row(row.line, row.file, tuple(sorted(labels)), image.boxes)
     for some, what in (
         (strangers, f"not in {table}, left out"),
         (in_part, "reviewed in part only, left as before, as a table has the boxes of all objects"),
@@ -112,7 +114,7 @@ def replace_table(table: Path, rows: Iterable[Row]) -> tuple[Path, Path]:
     if output != table and output.exists():
         raise DataError(f"there are {table} and {output}: keep the one that is meant")
     names = (f"{table.name}.bak{number}" for number in chain([""], count(2)))
-    kept = next(path for path in map(table.with_name, names) if not path.exists())
+    kept = next(path for path in map(table.with_name, names) if not os.path.lexists(path))
     with atomic_write(kept) as file:
         file.write(table.read_bytes())
     with atomic_write(output, "w") as file:

@@ -6,19 +6,25 @@
 
 All annotations are read and checked when the data set is built, so that an invalid file stops a run at its
 start. Pixels are read on demand. Of an XML file only the objects are used: sizes are those of the images, and
-images are found by id, not by <filename>.
+images are found by id, not by <filename>. Where EXIF turns an image, <size> and the tool that wrote the file
+tell whether boxes are those of the pixels as stored (detector/data/orientation.py).
 """
 
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from detector.data.datasets.annotated import AnnotatedImages, Objects, unknown_class
-from detector.data.images import find_image, in_any_form, read_image_size
+from detector.data.images import find_image, in_any_form, read_size_and_orientation
+from detector.data.orientation import Boxed, find_turns, turn_objects, turn_size
+from detector.data.sources.splits import keys_of_line
 from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
 from detector.utils.xml import parse_xml
@@ -62,23 +68,31 @@ class VOCDataset(AnnotatedImages):
         root = Path(root)
         files = find_split(root, split)
         image_ids, paths = list(files), [str(path) for path in files.values()]
-        sizes = np.array([read_image_size(path) for path in paths], dtype=np.int64)  # (N, 2)
+        sizes, orientations = zip(*map(read_size_and_orientation, paths), strict=True)
         xml_paths = [in_any_form(root / "Annotations" / f"{image_id}.xml") for image_id in image_ids]
-        rows = [_read_objects(path) for path in xml_paths]
+        annotated = [_read_file(path) for path in xml_paths]
+        rows = [file.rows for file in annotated]
         class_names = tuple(class_names) or tuple(sorted({name for file in rows for *_, name, _ in file}))
         if not class_names:
             raise DataError(
                 f"no annotation of the split {split} of {root} has an object: there are no classes"
             )
         objects = _gather(rows, xml_paths, class_names)
+        pictures = [
+            Boxed(path, file.size, file.upright, orientation if file.rows else 1, file.stated)
+            for path, file, orientation in zip(files.values(), annotated, orientations, strict=True)
+        ]
+        turns = find_turns(root / "Annotations", pictures, upright=False)
+        meant = [turn_size(size, turn) for size, turn in zip(sizes, turns, strict=True)]
+        boxes, stored = turn_objects(objects.boxes, objects.images, np.array(meant, dtype=np.int64), turns)
         super().__init__(
             f"{root.name}_{split}",
             root / "Annotations",
             class_names,
             image_ids,
             paths,
-            sizes,
-            objects,
+            stored,
+            replace(objects, boxes=boxes),
             labeling=~objects.difficult | difficult_labels,
         )
 
@@ -116,29 +130,57 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
         raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
     lines = (line.strip() for line in read_text(path, "split file").split("\n"))
     with reading(path, "split file"):
-        image_ids = tuple(relative_name(line) for line in lines if line)
-    if not image_ids:
+        found = [_find_listed(root / "JPEGImages", line) for line in lines if line]
+    if not found:
         raise DataError(f"split file {path} is empty, expected one image id per line")
-    image_id, count = Counter(image_ids).most_common(1)[0]
+    image_id, count = Counter(image_id for image_id, _ in found).most_common(1)[0]
     if count > 1:
         raise DataError(f"split file {path} lists image {image_id} {count} times, expected each image once")
+    return dict(found)
+
+
+def _find_listed(folder: Path, line: str) -> tuple[str, Path]:
+    """The id and the file of an image that a line names, perhaps with suffix, folders, quotes or a flag."""
     try:
-        return {image_id: find_image(root / "JPEGImages", image_id) for image_id in image_ids}
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"split file {path}: {error}") from None
+        image_id = relative_name(line)
+        return image_id, find_image(folder, image_id)
+    except (FileNotFoundError, DataError):
+        for key in keys_of_line(line) if ".." not in line else ():
+            with suppress(FileNotFoundError, DataError):
+                return relative_name(key), find_image(folder, relative_name(key))
+        raise
 
 
-def _read_objects(path: Path) -> list[Row]:
-    """The objects of an XML file."""
+class _File(NamedTuple):
+    """What is read of an XML file."""
+
+    rows: list[Row]
+    size: tuple[int, int]  # (height, width); 0, 0 where there is none
+    upright: bool  # of :func:`is_upright`
+    stated: bool  # by the file itself
+
+
+def _read_file(path: Path) -> _File:
     with reading(path, "annotation"):
-        return [
-            (
-                *read_corners(element),
-                read_class(element),
-                read_flag(element, "difficult"),
-            )
-            for element in parse_xml(path, "annotation").findall("object")
+        root = parse_xml(path, "annotation")
+        rows = [
+            (*read_corners(element), read_class(element), read_flag(element, "difficult"))
+            for element in root.findall("object")
         ]
+        try:
+            height, width = (int(read_number(root, f"size/{side}", "0")) for side in ("height", "width"))
+        except (DataError, ValueError, OverflowError):  # only images that EXIF turns need it
+            height = width = 0
+        return _File(rows, (height, width), is_upright(root), root.find("upright") is not None)
+
+
+def is_upright(root: Element) -> bool:
+    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT.
+
+    CVAT writes VOC by Datumaro, which knows no <image> of the <source>.
+    """
+    by_tool = root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
+    return by_tool or read_flag(root, "upright")
 
 
 def read_class(element: Element) -> str:

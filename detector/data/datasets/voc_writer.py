@@ -3,27 +3,14 @@
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from detector.data.labeled_box import LabeledBox
 from detector.structures import Detections
 from detector.utils.files import inside, remove_temporary, temporary_beside, write_new
 from detector.utils.folder_lock import file_lock
-
-
-@dataclass(frozen=True)
-class VOCObject:
-    """One object of an annotation."""
-
-    name: str
-    box: tuple[float, float, float, float]  # half-open x1, y1, x2, y2 in pixels
-    truncated: bool = False
-    difficult: bool = False
-    score: float | None = None  # of a detector
-    reviewed: bool = False  # by a person
-    doubtful: bool = False
 
 
 @contextmanager
@@ -62,7 +49,7 @@ def write_split(root: Path, split: str, image_ids: Iterable[str]) -> None:
 
 
 def write_annotation(
-    root: Path, image_name: str, size: tuple[int, int], objects: Sequence[VOCObject], **options: Any
+    root: Path, image_name: str, size: tuple[int, int], objects: Sequence[LabeledBox], **options: Any
 ) -> None:
     """Write Annotations/ID.xml of an RGB image, where ID is its name without suffix.
 
@@ -80,11 +67,11 @@ def write_annotation(
 def encode_annotation(
     image_name: str,
     size: tuple[int, int],
-    objects: Sequence[VOCObject],
+    objects: Sequence[LabeledBox],
     *,
     folder: str,
     verified: bool = False,
-    upright: bool = False,
+    upright: bool | None = None,
 ) -> bytes:
     """The XML of an RGB image, with inclusive, 1-based boxes.
 
@@ -93,7 +80,8 @@ def encode_annotation(
         size: (height, width) in pixels.
         folder: name of the data set.
         verified: a person has reviewed the image, which LabelImg records in this way.
-        upright: size and boxes are of the image as a viewer shows it, not of the pixels as stored.
+        upright: size and boxes are of the image as a viewer shows it, not of the pixels as stored;
+            None: not said.
     """
     annotation = ElementTree.Element("annotation", {"verified": "yes"} if verified else {})
     _add(annotation, "folder", folder)
@@ -101,11 +89,11 @@ def encode_annotation(
     size_node = _add(annotation, "size")
     for name, value in zip(("height", "width", "depth"), (*size, 3), strict=True):
         _add(size_node, name, value)
-    if upright:
-        _add(annotation, "upright", 1)
+    if upright is not None:
+        _add(annotation, "upright", int(upright))
     for thing in objects:
         node = _add(annotation, "object")
-        _add(node, "name", thing.name)
+        _add(node, "name", thing.label)
         _add(node, "pose", "Unspecified")
         _add(node, "truncated", int(thing.truncated))
         _add(node, "difficult", int(thing.difficult))
@@ -122,7 +110,7 @@ def encode_annotation(
     return ElementTree.tostring(annotation)
 
 
-def detected_objects(detections: Detections, size: tuple[int, int]) -> list[VOCObject]:
+def detected_objects(detections: Detections, size: tuple[int, int]) -> list[LabeledBox]:
     """Detections as objects with boxes of whole pixels, at least 1 x 1: some readers take no fractions.
 
     Args:
@@ -134,7 +122,7 @@ def detected_objects(detections: Detections, size: tuple[int, int]) -> list[VOCO
         x1, y1, x2, y2 = map(round, box)
         x1, y1 = min(max(x1, 0), width - 1), min(max(y1, 0), height - 1)
         x2, y2 = min(max(x2, x1 + 1), width), min(max(y2, y1 + 1), height)
-        objects.append(VOCObject(name, (x1, y1, x2, y2)))
+        objects.append(LabeledBox(name, (x1, y1, x2, y2)))
     return objects
 
 

@@ -11,13 +11,12 @@ from typing import Literal
 
 from detector.data.formats import coco, cvat, label_studio, review_file, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
-from detector.data.formats.review import ReviewBox, ReviewImage, check_images, review_image, turn_images
+from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
 from detector.utils.errors import DataError, counted
 from detector.utils.files import reading
 
 __all__ = [
     "FORMATS",
-    "ReviewBox",
     "ReviewImage",
     "encode_coco",
     "encode_review",

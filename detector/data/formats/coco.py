@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from detector.data.datasets import coco
-from detector.data.formats.review import ReviewBox, ReviewImage
-from detector.data.images import read_image_size
+from detector.data.datasets.coco_tools import UPRIGHT, correct_label_studio, drawn_upright, of_label_studio
+from detector.data.formats.review import ReviewImage
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError
-
-# In `info`: boxes are of the images as a viewer shows them, not of the pixels as stored, as COCO defines.
-_UPRIGHT = "upright"
-# CVAT writes COCO by Datumaro, whose licenses these are. People draw on the upright image in both tools.
-_LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
-_LABEL_STUDIO = "Label Studio"  # as contributor
 
 
 def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
@@ -25,7 +20,7 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
     """
     categories = {name: number for number, name in enumerate(class_names, start=1)}
     images = list(images)
-    upright = {"orientation": _UPRIGHT} if all(image.upright for image in images) else {}
+    upright = {"orientation": UPRIGHT} if all(image.upright for image in images) else {}
     content: dict[str, Any] = {
         "info": {"description": "boxes of detector", **upright},
         "images": [],
@@ -61,6 +56,8 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     """
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
+    names = coco.read_file_names(images)
+    _correct_sizes(content, path, folder, names)
     rows = {image["id"]: index for index, image in enumerate(images)}
     categories = coco.read_categories(content["categories"], annotations)
     owners = coco.look_up(annotations, "image_id", rows, "image")
@@ -68,42 +65,38 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     corners = coco.read_boxes(annotations)
     scores = coco.read_numbers(annotations, "score", "annotation")  # nan where there is none
     crowd = coco.read_numbers(annotations, "iscrowd", "annotation") == 1
-    boxes: list[list[ReviewBox]] = [[] for _ in images]
+    boxes: list[list[LabeledBox]] = [[] for _ in images]
     for row, owner, (x1, y1, x2, y2), score, difficult in zip(
         annotations, owners.tolist(), corners.tolist(), scores.tolist(), crowd.tolist(), strict=True
     ):
         label, known = categories[row["category_id"]], score if row.get("score") is not None else None
         flags = row.get("reviewed") is True, row.get("doubtful") is True, difficult
-        boxes[owner].append(ReviewBox(label, (x1, y1, x2, y2), known, *flags))
-    names = coco.read_file_names(images)
+        boxes[owner].append(LabeledBox(label, (x1, y1, x2, y2), known, *flags))
     if folder is None and any(image.get("height") is image.get("width") is None for image in images):
         raise DataError("images have neither width nor height: name the folder of images (--images)")
     sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names]).tolist() if images else []
-    info = content["info"] if isinstance(content.get("info"), dict) else {}
-    of_label_studio = info.get("contributor") == _LABEL_STUDIO
-    if of_label_studio:
-        sizes = _upright_sizes(path, folder, names, sizes)
-    of_cvat = content.get("licenses") == _LICENSES_OF_CVAT
-    upright = info.get("orientation") == _UPRIGHT or of_label_studio or of_cvat
+    upright = drawn_upright(content)
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
         complete = image.get("reviewed") is True
         yield ReviewImage(name, (height, width), tuple(found), complete, upright)
 
 
-def _upright_sizes(
-    path: Path, folder: str | Path | None, names: Sequence[str], sizes: Sequence[Sequence[int]]
-) -> list[Sequence[int]]:
-    """The sizes of the upright images, for which Label Studio writes those of the pixels as stored."""
+def _correct_sizes(
+    content: dict[str, Any], path: Path, folder: str | Path | None, names: Sequence[str]
+) -> None:
+    """Correct the sizes and polygons of Label Studio by the pictures, if they are there."""
     if folder is None:
-        warnings.warn(
-            f"{path}: COCO files of Label Studio have sizes of the pixels as stored, but boxes of the images "
-            "as a viewer shows them: if some are turned by their EXIF orientation, export the project as "
-            "JSON, or name the folder of images (detector review-import --images)",
-            stacklevel=2,
-        )
-        return list(sizes)
-    upright = []
-    for name, size in zip(names, sizes, strict=True):
-        files = [file for place in (folder, path.parent) if (file := Path(place, name)).is_file()]
-        upright.append(read_image_size(files[0], apply_orientation=True) if files else size)
-    return upright
+        if of_label_studio(content):
+            warnings.warn(
+                f"{path}: COCO files of Label Studio have sizes of the pixels as stored, but boxes of the "
+                "images as a viewer shows them: if some are turned by their EXIF orientation, export the "
+                "project as JSON, or name the folder of images (detector review-import --images)",
+                stacklevel=2,
+            )
+        return
+    places = (Path(folder), path.parent)
+    found = (
+        (image["id"], next((file for place in places if (file := place / name).is_file()), None))
+        for image, name in zip(content["images"], names, strict=True)
+    )
+    correct_label_studio(content, {image_id: file for image_id, file in found if file})

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from detector.data.formats.review import Point, ReviewBox, ReviewImage
+from detector.data.formats.review import Point, ReviewImage
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError, counted
 from detector.utils.xml import parse_xml
 
@@ -50,7 +51,7 @@ def _add_label(labels: Element, name: str, kind: str) -> Element:
     return SubElement(node, "attributes")
 
 
-def _add_box(image: Element, box: ReviewBox) -> None:
+def _add_box(image: Element, box: LabeledBox) -> None:
     corners = {side: f"{value:.10g}" for side, value in zip(_SIDES, box.box, strict=True)}
     names = {"label": box.label, "source": "manual" if box.reviewed else "auto", "occluded": "0"}
     node = SubElement(image, "box", names | corners | {"z_order": "0"})
@@ -131,7 +132,7 @@ def _locate(image: Element, folder: str | Path | None) -> str:
     return next((each for each in named if folder and Path(folder, each).is_file()), name)
 
 
-def _read_box(node: Element, image: str) -> ReviewBox:
+def _read_box(node: Element, image: str) -> LabeledBox:
     if float(node.get("rotation") or 0):
         raise DataError(f"image {image!r} has a box that is rotated by {node.get('rotation')} degrees")
     x1, y1, x2, y2 = (_number(node, side, image) for side in _SIDES)
@@ -141,7 +142,7 @@ def _read_box(node: Element, image: str) -> ReviewBox:
     drawn = node.get("source") in ("manual", "semi-auto", "consensus")
     flags = drawn or texts.get(_REVIEWED) == "true", texts.get("doubtful") == "true"
     score = float(texts["score"]) if texts.get("score") else None
-    return ReviewBox(node.get("label", ""), (x1, y1, x2, y2), score, *flags)
+    return LabeledBox(node.get("label", ""), (x1, y1, x2, y2), score, *flags)
 
 
 def _number(node: Element, key: str, image: str) -> float:

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from detector.data.formats.review import Point, ReviewBox, ReviewImage
+from detector.data.formats.review import Point, ReviewImage
 from detector.data.images import in_any_form, read_image_size
+from detector.data.labeled_box import LabeledBox
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.utils.errors import DataError, counted, shortened
 
@@ -64,7 +65,7 @@ def _task(image: ReviewImage, folder: str) -> dict[str, Any]:
     return {"data": data, "predictions": [prediction]}
 
 
-def _region(number: int, box: ReviewBox, size: tuple[int, int]) -> dict[str, Any]:
+def _region(number: int, box: LabeledBox, size: tuple[int, int]) -> dict[str, Any]:
     (height, width), (x1, y1, x2, y2) = size, box.box
     value = {
         "x": 100 * x1 / width,
@@ -344,7 +345,7 @@ def _size(
     return read_image_size(in_any_form(Path(folder, name)), apply_orientation=True)
 
 
-def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> ReviewBox:
+def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> LabeledBox:
     value, (height, width) = region["value"], size
     if (value.get("rotation") or 0) % 360 or region.get("image_rotation"):
         raise DataError(
@@ -354,6 +355,6 @@ def _read_region(region: dict[str, Any], size: tuple[int, int], place: str) -> R
     x1, y1 = value["x"] * width / 100, value["y"] * height / 100
     box = x1, y1, x1 + value["width"] * width / 100, y1 + value["height"] * height / 100
     texts = (region.get("meta") or {}).get("text") or []
-    return ReviewBox(
+    return LabeledBox(
         value["rectanglelabels"][0], box, region.get("score"), "reviewed" in texts, "doubtful" in texts
     )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from detector.data.images import LONGEST_SIDE
+from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.structures import Detections
 from detector.utils.errors import DataError, shortened
@@ -19,24 +20,13 @@ _OUTSIDE_TOLERANCE = 1.0  # pixels, as of AnnotatedImages: published boxes exten
 Point = dict[str, Any]  # {"label": class name, "point": [x, y] in pixels}, as in files of hints
 
 
-class ReviewBox(NamedTuple):
-    """One object of an image."""
-
-    label: str  # class name
-    box: tuple[float, float, float, float]  # half-open x1, y1, x2, y2 in pixels
-    score: float | None = None  # of the detector; None: a person drew the box
-    reviewed: bool = False  # a person drew, corrected or accepted the box: it counts as true
-    doubtful: bool = False  # the best box of a tagged class, whose score is low
-    difficult: bool = False  # AP ignores it: hard to recognize (VOC), or a region of several (COCO's iscrowd)
-
-
 @dataclass(frozen=True)
 class ReviewImage:
     """One image with its boxes. If it is `complete`, all its boxes are reviewed, and there are no others."""
 
     name: str  # path of the file relative to the folder of images
     size: tuple[int, int]  # (height, width) in pixels
-    boxes: tuple[ReviewBox, ...]
+    boxes: tuple[LabeledBox, ...]
     complete: bool = False  # a person has reviewed the whole image
     # Size and boxes are of the image as a viewer shows it. False: of the pixels as stored, as COCO and VOC
     # define, unless the size says otherwise (detector/data/orientation.py).
@@ -57,7 +47,7 @@ class ReviewImage:
         return "some" if self.true_boxes else "none"
 
     @property
-    def true_boxes(self) -> tuple[ReviewBox, ...]:
+    def true_boxes(self) -> tuple[LabeledBox, ...]:
         """The boxes that count as true."""
         return tuple(box for box in self.boxes if box.reviewed)
 
@@ -84,7 +74,7 @@ def review_image(
     columns = (each.tolist() for each in (detections.boxes, detections.scores, detections.labels))
     rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
     boxes = [
-        ReviewBox(class_names[label], tuple(box), score, row < reviewed, row in doubts)
+        LabeledBox(class_names[label], tuple(box), score, row < reviewed, row in doubts)
         for row, (box, score, label) in rows
     ]
     return ReviewImage(name, size, tuple(boxes), complete, upright)
@@ -195,7 +185,7 @@ def _check_image(image: ReviewImage, odd: _OddBoxes) -> ReviewImage:
     return replace(image, name=name, boxes=tuple(boxes), complete=complete, unboxed=tuple(unboxed))
 
 
-def _check_box(box: ReviewBox, place: str) -> None:
+def _check_box(box: LabeledBox, place: str) -> None:
     if not isinstance(box.label, str) or not box.label.strip():
         raise DataError(f"{place} without a class name")
     check_printable(box.label)

@@ -1,14 +1,21 @@
 """VOC's XML files, with <score>, <reviewed> and <doubtful> of an object and LabelImg's `verified`."""
 
-import unicodedata
 from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
-from detector.data.datasets.voc import TO_HALF_OPEN, read_class, read_corners, read_flag, read_number
-from detector.data.datasets.voc_writer import VOCObject, encode_annotation
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.datasets.voc import (
+    TO_HALF_OPEN,
+    is_upright,
+    read_class,
+    read_corners,
+    read_flag,
+    read_number,
+)
+from detector.data.datasets.voc_writer import encode_annotation
+from detector.data.formats.review import ReviewImage
 from detector.data.images import read_image_size
-from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.labeled_box import LabeledBox
+from detector.data.pictures import IMAGE_SUFFIXES, files_below, stem_key
 from detector.utils.errors import DataError
 from detector.utils.files import reading
 from detector.utils.xml import parse_xml
@@ -16,19 +23,10 @@ from detector.utils.xml import parse_xml
 
 def encode(image: ReviewImage) -> bytes:
     """The annotation of an image."""
-    objects = [
-        VOCObject(
-            box.label,
-            box.box,
-            difficult=box.difficult,
-            score=box.score,
-            reviewed=box.reviewed,
-            doubtful=box.doubtful,
-        )
-        for box in image.boxes
-    ]
-    flags = {"verified": image.complete, "upright": image.upright}
-    return encode_annotation(image.name, image.size, objects, folder="pictures", **flags)
+    upright = image.upright or None
+    return encode_annotation(
+        image.name, image.size, image.boxes, folder="pictures", verified=image.complete, upright=upright
+    )
 
 
 def annotations_folder(path: Path) -> Path | None:
@@ -52,18 +50,13 @@ def read(folder: Path, images: str | Path | None) -> list[ReviewImage]:
     for place in ([Path(images)] if images else []) + near:
         for file in files_below(place, IMAGE_SUFFIXES):
             name = file.relative_to(place)
-            pictures.setdefault(_stem(name), []).append((place, name.as_posix()))
+            pictures.setdefault(stem_key(name.as_posix()), []).append((place, name.as_posix()))
     found = []
     for file in files_below(folder, (".xml",)):
         with reading(file, "annotation"):
             name = file.relative_to(folder)
-            found.append(_read_image(file, name, pictures.get(_stem(name), [])))
+            found.append(_read_image(file, name, pictures.get(stem_key(name.as_posix()), [])))
     return found
-
-
-def _stem(name: Path) -> str:
-    """A name without its suffix, in one Unicode form."""
-    return unicodedata.normalize("NFC", name.with_suffix("").as_posix())
 
 
 def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> ReviewImage:
@@ -83,21 +76,12 @@ def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> Rev
         )
     else:
         picture = name.with_suffix(suffix).as_posix()
-    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", _is_upright(root))
+    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", is_upright(root))
 
 
-def _is_upright(root: Element) -> bool:
-    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT.
-
-    CVAT writes VOC by Datumaro, which knows no <image> of the <source>.
-    """
-    by_tool = root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
-    return by_tool or read_number(root, "upright", default="0") == 1
-
-
-def _read_box(element: Element) -> ReviewBox:
+def _read_box(element: Element) -> LabeledBox:
     corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
     x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
     score = read_number(element, "score") if element.find("score") is not None else None
     flags = (read_flag(element, flag) for flag in ("reviewed", "doubtful", "difficult"))
-    return ReviewBox(read_class(element), (x1, y1, x2, y2), score, *flags)
+    return LabeledBox(read_class(element), (x1, y1, x2, y2), score, *flags)

@@ -10,7 +10,6 @@ Roboflow has train/labels/NAME.txt with train/images instead, and so for each sp
 have NAME.txt beside the images, with the class names in obj.names or classes.txt: docs/data_sets.md.
 """
 
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,9 +18,10 @@ from typing import Any
 
 import yaml
 
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.formats.review import ReviewImage
 from detector.data.images import read_image_size
-from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures
+from detector.data.labeled_box import LabeledBox
+from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures, stem_key
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import read_json, read_text
 
@@ -48,7 +48,7 @@ def encode(images: Sequence[ReviewImage], class_names: Sequence[str]) -> Iterato
     yield "reviewed.txt", "".join(reviewed).encode()
 
 
-def _line(number: int, box: ReviewBox, size: tuple[int, int]) -> str:
+def _line(number: int, box: LabeledBox, size: tuple[int, int]) -> str:
     (height, width), (x1, y1, x2, y2) = size, box.box
     values = [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height]
     values += [] if box.score is None else [box.score]
@@ -114,9 +114,10 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         raise FileNotFoundError(
             f"there is no folder of images {root}: name it, detector review-import {folder} --images FOLDER"
         )
-    pictures = {_key(PurePosixPath(name).with_suffix("").as_posix()): name for name in find_pictures([root])}
+    pictures = {stem_key(name): name for name in find_pictures([root])}
     complete = _reviewed(folder / "reviewed.txt", root, pictures)
-    placed = {file: pictures[_key(stem)] for file, stem in stems.items() if _key(stem) in pictures}
+    keys = {file: stem_key(f"{stem}.txt") for file, stem in stems.items()}
+    placed = {file: pictures[key] for file, key in keys.items() if key in pictures}
     _check_orphans(folder, root, [file for file in stems if file not in placed], bool(placed))
     mistakes: list[str] = []
     for file, name in placed.items():
@@ -127,11 +128,6 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         raise DataError(shortened(mistakes, between="\n"))
     for name in sorted(complete - {*placed.values()}):
         yield ReviewImage(name, read_image_size(root / name, apply_orientation=True), (), complete=True)
-
-
-def _key(stem: str) -> str:
-    """The name of an image without its suffix, in one Unicode form."""
-    return unicodedata.normalize("NFC", stem)
 
 
 def _reviewed(listed: Path, root: Path, pictures: Mapping[str, str]) -> set[str]:
@@ -183,17 +179,17 @@ def _label_files(folder: Path) -> dict[Path, str]:
     """
     top = folder / "labels"
     files = files_below(top if top.is_dir() else folder, (".txt",))
-    stems = {_key(file.with_suffix("").as_posix()) for file in files_below(folder, IMAGE_SUFFIXES)}
+    stems = {stem_key(file.as_posix()) for file in files_below(folder, IMAGE_SUFFIXES)}
     found = {}
     for file in files:
         name = file.relative_to(folder).with_suffix("")
         parts = list(name.parts)
         if "labels" in parts[:-1]:
             parts[len(parts) - 1 - parts[::-1].index("labels")] = "images"
-        elif _key((folder / name).as_posix()) not in stems:
+        elif stem_key((folder / f"{name}.txt").as_posix()) not in stems:
             continue  # such as a text about the data set
         stem = PurePosixPath(*parts).as_posix()
-        if file.name == "classes.txt" and _key((folder / stem).as_posix()) not in stems:
+        if file.name == "classes.txt" and stem_key((folder / f"{stem}.txt").as_posix()) not in stems:
             continue  # LabelImg's list of names
         found[file] = stem.removeprefix(_IMAGES) if top.is_dir() else stem
     return found
@@ -279,7 +275,7 @@ def _read_list_of_names(path: Path) -> dict[int, str]:
 
 def _read_boxes(
     file: Path, names: Mapping[int, str], keypoints: int, size: tuple[int, int], mistakes: list[str]
-) -> Iterable[ReviewBox]:
+) -> Iterable[LabeledBox]:
     height, width = size
     for number, line in enumerate(read_text(file, "YOLO labels").splitlines(), start=1):
         if not (words := line.split()):
@@ -293,7 +289,7 @@ def _read_boxes(
                 "width, height as shares of the image and, if known, a score, or an outline x1, y1, x2, ..."
             )
             continue
-        yield ReviewBox(label, (x1 * width, y1 * height, x2 * width, y2 * height), score)
+        yield LabeledBox(label, (x1 * width, y1 * height, x2 * width, y2 * height), score)
 
 
 def _whole(value: float) -> int:

@@ -16,7 +16,7 @@ from detector.data.pictures import files_below
 from detector.data.proposals.file import FIELDS, load_proposals
 from detector.data.proposals.matlab import load_mat
 from detector.data.proposals.restricted_pickle import load_pickle
-from detector.utils.errors import DataError, Mistakes, describe_value, shortened
+from detector.utils.errors import DataError, ErrorList, describe_value, shortened
 from detector.utils.files import reading
 from detector.utils.npz import open_npz
 
@@ -94,7 +94,7 @@ def read_json_lines(path: Path) -> ForeignProposals:
     The scores may be left out.
     """
     boxes, image_ids = [], []
-    mistakes = Mistakes(path)
+    mistakes = ErrorList(path)
     with reading(path, _KIND), open(path, encoding="utf-8-sig") as file:
         for line, content in json_lines(file, mistakes):
             try:

@@ -1,11 +1,10 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
 import base64
-import os
+import pickle
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,7 +12,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from glob import escape
 from itertools import islice
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,9 +25,11 @@ from detector.data.proposals import selective_search
 from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
-from detector.utils.distributed import gather, is_main, rank, together, world_size
+from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import DataError, UserError
+from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
+from detector.utils.interrupts import start_worker
 from detector.utils.records import append_record, read_records
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
@@ -103,7 +104,7 @@ def propose(
     output, done = Path(output), set[str]()
     begun = {**parameters, "apply_orientation": apply_orientation}
     with ExitStack() as stack:
-        with together():
+        with sync_errors():
             stack.enter_context(file_lock(output))
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
@@ -114,8 +115,9 @@ def propose(
         share = dict(islice(waiting, rank(), None, world_size()))
         failures: dict[str, str] = {}
         # The journal of the first process is also the one without torchrun.
-        journal = output.with_name(f"{output.name}.partial{f'.{rank()}' if rank() else ''}")
-        with together(), closing(search_all(share, find, apply_orientation, workers)) as results:
+        journal = name_beside(output, suffix=".partial")
+        journal = journal.with_name(f"{journal.name}.{rank()}") if rank() else journal
+        with sync_errors(), closing(search_all(share, find, apply_orientation, workers)) as results:
             if not journal.exists():
                 append_record(journal, {"parameters": begun})
             initial = 0 if world_size() > 1 else len(images) - len(share)
@@ -126,7 +128,7 @@ def propose(
                 else:
                     append_record(journal, as_record(image_id, result))
         failures = {image_id: text for part in gather(failures) for image_id, text in part.items()}
-        with together():
+        with sync_errors():
             if failures:
                 lines = "".join(f"\n  {failures[image_id]}" for image_id in images if image_id in failures)
                 raise DataError(
@@ -146,10 +148,9 @@ def propose(
 
 def _list_journals(output: Path) -> list[Path]:
     """The journals of all processes, also of an earlier start with more of them."""
-    beside = output.parent.glob(f"{escape(output.name)}.partial*")
-    return sorted(
-        path for path in beside if re.fullmatch(r"\.partial(\.\d+)?", path.name[len(output.name) :])
-    )
+    first = name_beside(output, suffix=".partial")
+    beside = first.parent.glob(f"{escape(first.name)}*")
+    return sorted(path for path in beside if re.fullmatch(r"(\.\d+)?", path.name[len(first.name) :]))
 
 
 def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, Found]:
@@ -193,7 +194,8 @@ def search_all(
             yield search(image_id, path, find, apply_orientation)
         return
     # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin_worker, initargs=(find,))
+    begin = pickle.dumps(partial(begin_worker, find))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=start_worker, initargs=(begin,))
     waiting = iter(images.items())
     pending: set[Future[tuple[str, Found | str]]] = set()
     try:
@@ -219,22 +221,11 @@ def search_all(
         pool.shutdown(cancel_futures=True)
 
 
-def begin_worker(find: Finder) -> None:
-    """In a new worker process: ends it with its parent, and keeps torch, and OpenCV where `find` imports it,
-    to one core, because the processes use them all.
-    """
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+def begin_worker(find: Finder | None) -> None:
+    """Keeps torch, and OpenCV where `find` imports it, to one core: a worker process runs on each of them."""
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(1)
-
-
-def _exit_with_parent() -> None:
-    """A parent that is killed cannot stop its workers, which would wait for work forever."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])  # ready once the parent has ended, however it ended
-        os._exit(1)
 
 
 def search(image_id: str, path: Path, find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:

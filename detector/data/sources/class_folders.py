@@ -45,6 +45,12 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, str, str | None]]:
     else:
         found = [_below_split(name, each, level) for name, each in folders.items()]
     tops = sorted({each[level or 0] for each in folders.values()})
+    if level is None and (alike := _named_alike(folders.values())):
+        warnings.warn(
+            f"{pictures}: the folders {shortened(tops)} are taken for classes, though each has the folders "
+            f"{shortened(alike)}: if they are splits, name them train, val and test",
+            stacklevel=2,
+        )
     if not (labeled := [each for each in found if each.label]):
         raise DataError(
             f"{pictures}: found no labels, and the folders {shortened(tops)}, which are splits "
@@ -78,6 +84,16 @@ def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
         if None not in splits or {TRAIN, VAL} <= deeper:
             return level
     return None
+
+
+def _named_alike(folders: Iterable[Sequence[str]]) -> list[str]:
+    """The names of the folders in the outermost ones, if there are several, the same in each."""
+    below: dict[str, set[str]] = {}
+    for each in folders:
+        below.setdefault(each[0], set()).add(each[1] if len(each) > 1 else "")
+    first, *others = below.values()
+    alike = len(first) > 1 and "" not in first and len(others) > 0 and all(each == first for each in others)
+    return sorted(first) if alike else []
 
 
 def _below_split(name: str, folders: Sequence[str], level: int) -> _Picture:

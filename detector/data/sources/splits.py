@@ -6,20 +6,43 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from detector.data.pictures import IMAGE_SUFFIXES
+from detector.data.pictures import IMAGE_SUFFIXES, stem_key
 
 TRAIN, VAL = "train", "val"
-_TRAIN = {"train", "training", "trainval", "trainvalid", "tr"}
+_TRAIN = {
+    *("train", "training", "trainval", "trainvalid", "tr"),
+    *("trainings", "trainingsbilder", "lern", "apprentissage", "entraînement", "entrainement"),
+    *("entrenamiento", "treinamento", "treino", "addestramento", "обучение", "обучающая", "тренировка"),
+    *("训练", "訓練", "学習", "학습", "훈련"),
+}
 _VAL = {
     *("val", "valid", "validation", "validate", "test", "testing", "dev", "eval", "evaluation", "holdout"),
     *("minival", "valminusminival"),
+    *("tests", "testbilder", "validierung", "validierungs", "prueba", "pruebas", "validación", "validacion"),
+    *("teste", "validação", "validacao", "validazione", "convalida", "тест", "тестовая", "валидация"),
+    *("测试", "測試", "验证", "驗證", "テスト", "検証", "테스트", "검증"),
 }
 # What stands beside the word and says nothing: train_images, training_set, seg_train, ILSVRC2012_img_val.
 _FILLER = {
     *("set", "sets", "data", "dataset", "image", "images", "img", "imgs", "picture", "pictures", "photos"),
     *("jpegimages", "split", "splits", "part", "partition", "folder", "public", "private", "final", "k"),
     *("seg", "coco", "ilsvrc", "voc", "obj", "labels", "annotations"),
+    *("daten", "datensatz", "bilder", "données", "donnees", "photos", "ensemble", "jeu", "d", "de", "di"),
+    *("datos", "imágenes", "imagenes", "fotos", "conjunto", "dados", "imagens", "dati", "immagini", "dei"),
+    *("данные", "выборка", "数据", "数据集", "图片", "圖片", "データ", "画像", "데이터", "이미지"),
 }
+_ENDINGS = (
+    "set",
+    "data",
+    "datensatz",
+    "daten",
+    "数据集",
+    "数据",
+    "集",
+    "データ",
+    "用",
+    "데이터",
+)  # trainset, 训练集
 _WORD = re.compile(r"[^\W\d_]+")
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # PublicTest
 _NUMBER = re.compile(r"\s+-?\d+$")  # -1, 0 or 1 in VOC's lists of a class, a class in those of others
@@ -30,7 +53,7 @@ def split_and_rest(name: str) -> tuple[str | None, str]:
 
     A name with words of both, such as train_val, is that of the pictures to train on if "train" is first.
     """
-    words = [_whole(word) for word in _WORD.findall(_CAPITAL.sub(" ", name))]
+    words = [_whole(word) for word in _WORD.findall(_CAPITAL.sub(" ", unicodedata.normalize("NFC", name)))]
     found = [TRAIN if word in _TRAIN else VAL for word in words if word in _TRAIN | _VAL]
     rest = " ".join(word for word in words if word not in _TRAIN | _VAL)
     return (found[0] if found else None), rest
@@ -69,8 +92,9 @@ def _order(stated: tuple[str, str | None, Path]) -> tuple[bool, int, str, Path]:
 
 def _whole(word: str) -> str:
     """A word in small letters, without what some append: trainset."""
-    word = word.lower()
-    short = word.removesuffix("set").removesuffix("data")
+    short = word = word.lower()
+    for ending in _ENDINGS:
+        short = short.removesuffix(ending)
     return short if short in _TRAIN | _VAL else word
 
 
@@ -84,25 +108,28 @@ def match_lines(lines: Iterable[str], known: Mapping[str, str]) -> tuple[set[str
     """
     found, others = set(), []
     for line in filter(None, (line.strip() for line in lines)):
-        texts = (line, _NUMBER.sub("", line))
-        keys = [key for text in texts for key in _keys(text.strip("\"'"))]
-        if name := next((known[key] for key in keys if key in known), None):
+        if name := next((known[key] for key in keys_of_line(line) if key in known), None):
             found.add(name)
         else:
             others.append(line)
     return found, others
 
 
+def keys_of_line(line: str) -> list[str]:
+    """The names without suffix that a line of a list may mean, in the order in which to try them."""
+    texts = (line, _NUMBER.sub("", line))
+    return [key for text in texts for key in _keys(text.strip("\"'"))]
+
+
 def _keys(text: str) -> list[str]:
     """The keys by which :func:`by_stem` may know a path, whole first, then with fewer and fewer folders."""
     path = PurePosixPath(unicodedata.normalize("NFC", text.replace("\\", "/")))
-    stems = [path.as_posix(), *([_stem(path)] if path.suffix.lower() in (*IMAGE_SUFFIXES, ".xml") else [])]
+    stems = [
+        path.as_posix(),
+        *([stem_key(path.as_posix())] if path.suffix.lower() in (*IMAGE_SUFFIXES, ".xml") else []),
+    ]
     parts = [PurePosixPath(stem).parts for stem in stems]
     return ["/".join(each[start:]) for start in range(len(path.parts)) for each in parts]
-
-
-def _stem(path: PurePosixPath) -> str:
-    return path.as_posix().removesuffix(path.suffix)
 
 
 def by_stem(names: Iterable[str]) -> dict[str, str]:
@@ -112,8 +139,8 @@ def by_stem(names: Iterable[str]) -> dict[str, str]:
     last: dict[str, str] = {}
     several = set()
     for name in names:
-        path = PurePosixPath(unicodedata.normalize("NFC", name))
-        whole[_stem(path)] = name
-        if last.setdefault(path.stem, name) != name:
-            several.add(path.stem)
+        key = stem_key(name)
+        whole[key] = name
+        if last.setdefault(key.rpartition("/")[2], name) != name:
+            several.add(key.rpartition("/")[2])
     return {key: name for key, name in last.items() if key not in several} | whole

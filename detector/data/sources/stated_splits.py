@@ -1,5 +1,6 @@
 """The split of each picture that a data set states: in lists, YOLO's data.yaml, or names of folders."""
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -15,8 +16,10 @@ from detector.data.sources.splits import (
     split_of_folders,
 )
 from detector.utils.errors import counted, shortened
-from detector.utils.files import read_text
+from detector.utils.files import read_json, read_text
 
+IMAGE_FOLDERS = ("images", "jpegimages", "imgs", "img", "pictures")  # of all images of a data set
+_FIRST_LIST = re.compile(r'\ufeff?\s*\{\s*"([^"]+)"\s*:\s*\[')
 _LISTS = ("ImageSets/Main/*.txt", "ImageSets/*.txt", "*.txt", "meta/*.txt", "splits/*.txt")
 
 
@@ -31,11 +34,66 @@ def stated_splits(folder: Path, names: Sequence[str], files: Sequence[Path]) -> 
         names: of the pictures, as the labels have them.
         files: their places.
     """
-    for found in (_by_yolo(folder, names, files), _by_lists(folder, names)):
+    for found in (_by_yolo(folder, names, files), listed_splits(folder, names)):
         if any(found):
             return found
     splits = [split_of_folders(name) for name in names]
     return splits if all(splits) or {TRAIN, VAL} <= {*splits} else [None] * len(names)
+
+
+def listed_splits(folder: Path, names: Sequence[str]) -> list[str | None]:
+    """TRAIN, VAL or None of each picture of lists in the folder, or beside it if it is one of all images."""
+    places = [folder, folder.parent] if folder.name.lower() in IMAGE_FOLDERS else [folder]
+    for place in places:
+        for found in (_by_numbers(place, names), _by_json(place, names), _by_lists(place, names)):
+            if any(found):
+                return found
+    return [None] * len(names)
+
+
+def _by_numbers(folder: Path, names: Sequence[str]) -> list[str | None]:
+    """The splits of CUB-200-2011: images.txt has the path of each number, train_test_split.txt its 0 or 1."""
+    paths, flags = folder / "images.txt", folder / "train_test_split.txt"
+    if not (paths.is_file() and flags.is_file()):
+        return [None] * len(names)
+    rows = [
+        dict(line.split(maxsplit=1) for line in read_text(file, "list").split("\n") if len(line.split()) > 1)
+        for file in (paths, flags)
+    ]
+    known, found, others = by_stem(names), {"0": set[str](), "1": set[str]()}, list[str]()
+    for number, path in rows[0].items():
+        if (flag := rows[1].get(number, "").strip()) in found:
+            members, unknown = match_lines([path], known)
+            found[flag] |= members
+            others += unknown
+    return _merge(names, found["1"], found["0"], str(flags), others)
+
+
+def is_split_file(path: Path) -> bool:
+    """Whether a JSON file begins as one of lists for each split: {"train": [...], "val": [...]}."""
+    if path.suffix.lower() != ".json":
+        return False
+    with open(path, "rb") as file:
+        first = _FIRST_LIST.match(file.read(1000).decode(errors="replace"))
+    return first is not None and split_of(first[1]) is not None
+
+
+def _by_json(folder: Path, names: Sequence[str]) -> list[str | None]:
+    """The splits of a JSON file with a list of pictures for each, or of lists that begin with a picture."""
+    found: dict[str, set[str]] = {TRAIN: set(), VAL: set()}
+    others, sources = list[str](), list[str]()
+    known = by_stem(names)
+    for path in sorted([*folder.glob("*.json"), *folder.glob("splits/*.json")]):
+        if not is_split_file(path):
+            continue
+        for key, entries in read_json(path, "split file").items():
+            if (split := split_of(key)) and isinstance(entries, list):
+                texts = (each[0] if isinstance(each, list) and each else each for each in entries)
+                members, unknown = match_lines(map(str, texts), known)
+                found[split] |= members
+                others += unknown
+        sources.append(path.name)
+    return _merge(names, found[TRAIN], found[VAL], f"{folder}: {shortened(sources, 4)}", sorted({*others}))
 
 
 def _merge(

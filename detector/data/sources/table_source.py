@@ -33,6 +33,10 @@ def record_source(folder: Path, pictures: Path, labels: Path | None) -> None:
         json.dump(content, file, indent=1)
 
 
+def remove_record(folder: Path) -> None:
+    (folder / _RECORD).unlink(missing_ok=True)
+
+
 def read_source(folder: Path) -> tuple[Path, Path | None]:
     """The pictures and the labels that the tables of a folder were made from.
 

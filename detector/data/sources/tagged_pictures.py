@@ -11,16 +11,23 @@ from tqdm import tqdm
 
 from detector.data.datasets.annotated import warn_of_unclear
 from detector.data.datasets.image_labels import check_rows, list_labels
-from detector.data.datasets.image_table import LabeledBox, Row, picture_name, read_table
+from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.datasets.table_writer import encode_row
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.images import in_any_form
+from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
-from detector.data.pictures import images_below
+from detector.data.pictures import files_below, images_below
 from detector.data.sources.class_folders import drawn_by_runs, pictures_by_class, visible
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
-from detector.data.sources.stated_splits import stated_splits, unfollowed
-from detector.utils.errors import DataError, Mistakes, counted, shortened
+from detector.data.sources.stated_splits import (
+    IMAGE_FOLDERS,
+    is_split_file,
+    listed_splits,
+    stated_splits,
+    unfollowed,
+)
+from detector.utils.errors import DataError, ErrorList, counted, shortened
 
 _TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
 
@@ -76,6 +83,7 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
+    pictures = whole_set(pictures, labels)
     labels_of_splits, labels = _find_sources(pictures, labels)
     found: list[Tagged] = []
     classes: Sequence[str] = ()
@@ -108,8 +116,20 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
 
 def find_sources(pictures: Path, labels: Path | None) -> list[Path]:
     """The files or folders that :func:`find_tags` reads labels from; none where folders are the classes."""
-    labels_of_splits, labels = _find_sources(pictures, labels)
+    labels_of_splits, labels = _find_sources(whole_set(pictures, labels), labels)
     return [source for *_, source in labels_of_splits] or ([labels] if labels else [])
+
+
+def whole_set(pictures: Path, labels: Path | None) -> Path:
+    """The folder around one of all images, such as dataset/images, if annotations are beside it."""
+    around = pictures.resolve().parent
+    if labels is not None or pictures.name.lower() not in IMAGE_FOLDERS:
+        return pictures
+    if any(path.suffix.lower() in (*_TABLES, *_ANNOTATIONS) for path in visible(pictures)):
+        return pictures
+    beside = (path for place in _places_of_files(around)[1:] for path in _files_of_labels(place))
+    of_yolo = yolo.find_names(around) or files_below(around / "labels", (".txt",))
+    return around if of_yolo or any(beside) else pictures
 
 
 def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, Path, Path]], Path | None]:
@@ -154,7 +174,7 @@ def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
         (pictures, _TABLES),
         *((each, _ANNOTATIONS) for each in _places_of_files(pictures)),
     ):
-        files = [path for path in visible(place) if path.suffix.lower() in suffixes]
+        files = _files_of_labels(place, suffixes)
         if len(files) > 1 and (named := files_of_splits(files)):
             return [(split, pictures, path) for split in (TRAIN, VAL) for path in named[split]]
     if _find_labels(pictures):
@@ -175,10 +195,13 @@ def _places_of_files(folder: Path) -> list[Path]:
 
 def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
-    mistakes = Mistakes(labels or pictures)
+    mistakes = ErrorList(labels or pictures)
     if labels is None:
         root, found = pictures.resolve(), pictures_by_class(pictures)
         tagged = [Tagged(root / name, (label,), split=split, root=root) for name, label, split in found]
+        if not any(each.split for each in tagged):
+            splits = listed_splits(pictures, [each.name for each in tagged])
+            tagged = [each._replace(split=split) for each, split in zip(tagged, splits, strict=True)]
     elif labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
         tagged = _located(map(_of_row, rows), pictures, labels)
@@ -193,7 +216,10 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
     boxes = [box for each in once for box in each.boxes or ()]
     clear = {box.label for box in boxes if not box.difficult}
     if unclear := sorted({box.label for box in boxes} - clear):
-        warnings.warn(warn_of_unclear(labels, unclear), stacklevel=2)
+        warnings.warn(
+            warn_of_unclear(labels, unclear, crowd=labels is not None and labels.suffix == ".json"),
+            stacklevel=2,
+        )
     others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
     if others:
         first = once[others[0]]
@@ -252,7 +278,7 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
         Tagged(
             *(Path(each.name), tuple(sorted({*each.unboxed, *(box.label for box in each.boxes)}))),
             split=split_of(each.split),
-            boxes=None if each.unboxed else tuple(LabeledBox(*box[:2], box.difficult) for box in each.boxes),
+            boxes=None if each.unboxed else each.boxes,
             size=each.size,
             upright=each.upright,
         )
@@ -287,7 +313,7 @@ def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
     return each._replace(file=in_any_form(place / each.file), root=place)
 
 
-def _drop_repeated(tagged: Sequence[Tagged], mistakes: Mistakes) -> list[Tagged]:
+def _drop_repeated(tagged: Sequence[Tagged], mistakes: ErrorList) -> list[Tagged]:
     """The first mention of each picture; others are mistakes, by whatever path they name it."""
     first: dict[Path, Tagged] = {}
     for each in tagged:
@@ -306,10 +332,9 @@ def _find_labels(folder: Path) -> Path | None:
     """The labels in a folder of pictures; None: there are none. Several XML files are VOC's."""
     if yolo.find_names(folder) or voc.annotations_folder(folder):
         return folder
-    found = [path for path in visible(folder) if path.suffix.lower() in (*_TABLES, *_ANNOTATIONS)]
+    found = _files_of_labels(folder, (*_TABLES, *_ANNOTATIONS))
     if not found:
-        places = _places_of_files(folder)[1:]
-        found = [path for place in places for path in visible(place) if path.suffix.lower() in _ANNOTATIONS]
+        found = [path for place in _places_of_files(folder)[1:] for path in _files_of_labels(place)]
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:
@@ -318,6 +343,10 @@ def _find_labels(folder: Path) -> Path | None:
         listed = shortened([path.name for path in found])
         raise DataError(f"{folder} has several files that may be the labels: {listed}; --labels names one")
     return found[0] if found else None
+
+
+def _files_of_labels(folder: Path, suffixes: Sequence[str] = _ANNOTATIONS) -> list[Path]:
+    return [path for path in visible(folder) if path.suffix.lower() in suffixes and not is_split_file(path)]
 
 
 def _json(path: Path) -> object:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
-from detector.data.datasets.voc_writer import VOCObject
+from detector.data.labeled_box import LabeledBox
 from detector.data.toybox.objects import MAKERS, distractor
 from detector.data.toybox.paint import Part, blend, pattern, random_background
 
@@ -110,7 +110,7 @@ class Canvas:
         return False
 
 
-def draw_scene(rng: np.random.Generator) -> tuple[np.ndarray, list[VOCObject]]:
+def draw_scene(rng: np.random.Generator) -> tuple[np.ndarray, list[LabeledBox]]:
     """A picture (H, W, 3) uint8 RGB near 200 x 160 pixels, landscape or portrait, and its objects."""
     long, short = int(rng.integers(184, 217)), int(rng.integers(144, 177))
     height, width = (long, short) if rng.random() < 0.3 else (short, long)
@@ -141,7 +141,7 @@ def log_uniform(rng: np.random.Generator, limits: tuple[float, float]) -> float:
     return float(np.exp(rng.uniform(*np.log(limits))))
 
 
-def annotate(canvas: Canvas, names: list[str]) -> list[VOCObject]:
+def annotate(canvas: Canvas, names: list[str]) -> list[LabeledBox]:
     """The box and the flags of each object of a finished canvas, from its owner map."""
     owners = np.asarray(canvas.owners)
     objects = []
@@ -149,7 +149,6 @@ def annotate(canvas: Canvas, names: list[str]) -> list[VOCObject]:
         rows, columns = (np.flatnonzero((owners == number).any(axis=axis)) for axis in (1, 0))
         edges = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / SUPERSAMPLING
         x1, y1, x2, y2 = (int(edge) for edge in np.rint(edges))
-        objects.append(
-            VOCObject(name, (x1, y1, x2, y2), bool(share < TRUNCATED_BELOW), bool(share < DIFFICULT_BELOW))
-        )
+        flags = {"truncated": bool(share < TRUNCATED_BELOW), "difficult": bool(share < DIFFICULT_BELOW)}
+        objects.append(LabeledBox(name, (x1, y1, x2, y2), **flags))
     return objects

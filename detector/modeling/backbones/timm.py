@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
-import torch
 from timm.layers import Conv2dSame, pad_same
 from timm.models import FeatureListNet
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from detector.layers import depthwise_conv2d
 from detector.modeling.backbones import Backbone
 from detector.utils.errors import UserError
+from detector.utils.exporting import is_exporting
 
 
 def create_network(name: str, **options: Any) -> Any:  # an nn.Module, whose other attributes have no types
@@ -57,7 +57,7 @@ class DepthwiseConv(nn.Module):
         if self.pads_as_tensorflow:  # by the size of the input, and more on the right and below
             features = pad_same(features, list(self.kernel_size), list(self.stride), list(self.dilation))
         sizes: Any = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        if features.is_cuda or torch.compiler.is_exporting():
+        if features.is_cuda or is_exporting():
             return F.conv2d(features, self.weight, self.bias, **sizes, groups=self.groups)
         return depthwise_conv2d(features, self.weight, self.bias, **sizes)
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detector.data.datasets.image_labels import find_table, list_labels
-from detector.data.datasets.image_table import LabeledBox, picture_name, read_table
+from detector.data.datasets.image_table import picture_name, read_table
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError
 
 BOX = '{"file": "a.jpg", "boxes": [{"label": "cat", "box": [1, 2, 3, %s]}]}'
@@ -64,14 +65,14 @@ def test_json_lines(table):
         {"file": "e.jpg", "boxes": []}
         {"file": "f.jpg", "labels": ["cat"], "boxes": [{"label": "cat", "box": [1, 2, 3, 4]}]}
     """.replace("ANT", '{"label": "ant", "box": [0, 0, 1, 1], "difficult": true}')
-    cat = LabeledBox("cat", (1.0, 2.5, 3.0, 4.0), False)
+    cat = LabeledBox("cat", (1.0, 2.5, 3.0, 4.0))
     assert rows_of(table(content, ".jsonl")) == [
         ("a.jpg", ("cat", "dog"), None),
         ("b.jpg", ("cat", "dog"), None),
         ("c.jpg", (), None),
-        ("d.jpg", ("ant", "cat"), (cat, LabeledBox("ant", (0, 0, 1, 1), True))),
+        ("d.jpg", ("ant", "cat"), (cat, LabeledBox("ant", (0, 0, 1, 1), difficult=True))),
         ("e.jpg", (), ()),
-        ("f.jpg", ("cat",), (LabeledBox("cat", (1, 2, 3, 4), False),)),
+        ("f.jpg", ("cat",), (LabeledBox("cat", (1, 2, 3, 4)),)),
     ]
 
 

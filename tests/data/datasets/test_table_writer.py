@@ -11,12 +11,13 @@ from PIL import Image
 from detector.data.datasets.image_labels import ImageLabels
 from detector.data.datasets.image_table import read_table
 from detector.data.datasets.table_writer import replace_table, rows_with_boxes
-from detector.data.formats import ReviewBox, ReviewImage
+from detector.data.formats import ReviewImage
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError
 
 SOURCE = Path("export.json")
 SIZE = (40, 60)
-CAT, DOG = (ReviewBox(name, (1.0, 2.0, 30.5, 39.0), reviewed=True) for name in ("cat", "dog"))
+CAT, DOG = (LabeledBox(name, (1.0, 2.0, 30.5, 39.0), reviewed=True) for name in ("cat", "dog"))
 
 
 @pytest.fixture
@@ -138,3 +139,10 @@ def test_a_file_of_nothing(table):
         rows_with_boxes(table, [], SOURCE)
     with pytest.raises(DataError, match=r"val\.json is no table .*, expected .* \.csv or \.jsonl"):
         rows_with_boxes(table.with_suffix(".json"), [], SOURCE)
+
+
+def test_a_link_with_the_name_of_the_kept_table_stays(table):
+    link = table.with_name("val.jsonl.bak")
+    link.symlink_to("gone")
+    assert replace_table(table, read_table(table)[0])[1].name == "val.jsonl.bak2"
+    assert os.readlink(link) == "gone"

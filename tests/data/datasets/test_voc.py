@@ -143,7 +143,7 @@ def test_a_split_that_repeats_an_image(small_voc):
     assert "train.txt lists image a 2 times" in refused(small_voc)
 
 
-@pytest.mark.parametrize("image_id", ["../JPEGImages/a", "/a", "b/../../a", "..\\a"])
+@pytest.mark.parametrize("image_id", ["../JPEGImages/a", "/b", "b/../../a", "..\\a"])
 def test_ids_stay_inside_the_folder(folder, image_id):
     one_image(folder, [])
     folder.split("train", ["a", image_id])
@@ -363,3 +363,11 @@ def test_an_annotation_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "Annotations" / "a.xml").mkdir(parents=True)
     with pytest.raises(OSError, match=r"cannot write .*a\.xml"):
         write_annotation(tmp_path, "a.jpg", (20, 30), [], folder="voc")
+
+
+@pytest.mark.parametrize(
+    "line", ["a.jpg", "JPEGImages/a.jpg", "./a", "/VOC/JPEGImages/a.jpg", "x\\a.jpg", '"a"', "a  -1"]
+)
+def test_a_list_may_name_images_as_init_reads_them(small_voc, line):
+    (small_voc.root / "ImageSets/Main/other.txt").write_text(f"{line}\n")
+    assert VOCDataset(small_voc.root, "other", CLASSES).image_ids == ("a",)

@@ -8,22 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from detector.data.formats import FORMATS, ReviewBox, ReviewImage, encode_review, review_import
+from detector.data.formats import FORMATS, ReviewImage, encode_review, review_import
 from detector.data.formats.review import check_images
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError
 
 CLASSES = ("cat", "großer Hund", "a & <b>")
 SIZE = (60, 80)  # (height, width)
 IMAGES = [
-    ReviewImage("a.png", SIZE, (ReviewBox("cat", (1.5, 2.25, 40.0, 50.0), 0.5),)),
-    ReviewImage("b/c.png", SIZE, (ReviewBox("cat", (0.0, 0.0, 80.0, 60.0)),), complete=True),
+    ReviewImage("a.png", SIZE, (LabeledBox("cat", (1.5, 2.25, 40.0, 50.0), 0.5),)),
+    ReviewImage("b/c.png", SIZE, (LabeledBox("cat", (0.0, 0.0, 80.0, 60.0)),), complete=True),
     ReviewImage("d.png", SIZE, (), complete=True),
     ReviewImage(
         "e.png",
         SIZE,
         (
-            ReviewBox("a & <b>", (3.0, 4.0, 5.0, 6.0), 0.25, reviewed=True),
-            ReviewBox("großer Hund", (3.0, 4.0, 15.0, 26.0), 0.125, doubtful=True),
+            LabeledBox("a & <b>", (3.0, 4.0, 5.0, 6.0), 0.25, reviewed=True),
+            LabeledBox("großer Hund", (3.0, 4.0, 15.0, 26.0), 0.125, doubtful=True),
         ),
     ),
 ]
@@ -127,7 +128,7 @@ def image_lists(draw: st.DrawFn) -> list[ReviewImage]:
             box = x1, y1, x1 + (width - x1) * max(w, 0.01), y1 + (height - y1) * max(h, 0.01)
             score = draw(st.none() | st.floats(0, 1, width=32))
             boxes.append(
-                ReviewBox(
+                LabeledBox(
                     draw(st.sampled_from(CLASSES)), box, score, draw(st.booleans()), draw(st.booleans())
                 )
             )
@@ -191,7 +192,7 @@ def test_tools_of_others(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path, [ReviewImage("sub/b c.png", (5, 9), ())])
     first, second = review_import(path, images=pictures)
     assert (first.name, first.reviewed) == ("a.png", "all")
-    assert first.boxes == (ReviewBox("cat", (8.0, 12.0, 24.0, 36.0), reviewed=True),)
+    assert first.boxes == (LabeledBox("cat", (8.0, 12.0, 24.0, 36.0), reviewed=True),)
     assert (second.name, second.size, second.boxes) == ("sub/b c.png", (5, 9), ())
 
 
@@ -336,7 +337,7 @@ def test_of_two_tasks_of_an_image_the_reviewed_one_counts(tmp_path: Path) -> Non
     """A project has them if tasks of `detector suggest` are added to those of `detector label`."""
     first = IMAGES[0]
     corrected = replace(
-        first, boxes=(ReviewBox("cat", (10.0, 10.0, 20.0, 20.0), reviewed=True),), complete=True
+        first, boxes=(LabeledBox("cat", (10.0, 10.0, 20.0, 20.0), reviewed=True),), complete=True
     )
     for both in ([first, corrected], [corrected, first], [first, corrected, first]):
         assert check_images(both) == [corrected]

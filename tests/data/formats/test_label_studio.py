@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from detector.data.formats import ReviewBox, ReviewImage, encode_review, label_studio, review_import
+from detector.data.formats import ReviewImage, encode_review, label_studio, review_import
+from detector.data.labeled_box import LabeledBox
 
 URL, TOKEN = os.environ.get("LABEL_STUDIO_URL", ""), os.environ.get("LABEL_STUDIO_TOKEN", "")
 ROOT = os.environ.get("LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT", "")
@@ -41,8 +42,8 @@ def test_corrections_in_label_studio_come_back(tmp_path: Path) -> None:
             f"{name}.png",
             (60, 80),
             (
-                ReviewBox("cat", (1.5, 2.0, 40.0, 50.25), 0.5),
-                ReviewBox("dog", (10.0, 12.0, 30.0, 20.0), 0.25),
+                LabeledBox("cat", (1.5, 2.0, 40.0, 50.25), 0.5),
+                LabeledBox("dog", (10.0, 12.0, 30.0, 20.0), 0.25),
             ),
         )
         for name in "abc"

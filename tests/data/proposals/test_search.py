@@ -72,3 +72,15 @@ def test_damaged_records_of_a_journal_are_searched_again(images, tmp_path, caplo
     module.propose(images, tmp_path / "out.npz", grid_boxes, {"mode": "grid"}, workers=1)
     assert len(load_proposals(tmp_path / "out.npz")[name]) > 1
     assert f"{journal}: line 4 is damaged" in caplog.text
+
+
+def test_an_output_with_a_name_as_long_as_may_be(images, tmp_path, monkeypatch):
+    output = tmp_path / f"{'x' * 251}.npz"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_proposals", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            module.propose(images, output, grid_boxes, {"mode": "grid"}, workers=1)
+    assert len(module._list_journals(output)) == 1
+    module.propose(images, output, grid_boxes, {"mode": "grid"}, workers=1)
+    assert set(load_proposals(output).image_ids) == set(images)
+    assert module._list_journals(output) == []

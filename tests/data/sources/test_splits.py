@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.formats import ReviewImage, encode_review
+from detector.data.labeled_box import LabeledBox
 from detector.data.sources.scene_split import split_pictures
 from detector.data.sources.splits import split_and_rest, split_of
 from detector.data.sources.tagged_pictures import find_tags
@@ -22,6 +23,10 @@ from detector.utils.errors import DataError
         ("Train_Data training_set train1 train-images ILSVRC2012_img_train tr", "train"),
         ("val Valid validation Test Testing test2017 test-dev2017 minival2014 seg_test PrivateTest", "val"),
         ("test1 dev eval Test_set val_256", "val"),
+        ("Trainingsdaten Trainingsbilder Trainingsdatensatz entrenamiento données_d'apprentissage", "train"),
+        ("entrainement treino dados_de_treinamento addestramento 训练集 訓練データ 学習用", "train"),
+        ("Testdaten Validierungsdaten prueba datos_de_prueba validación teste convalida", "val"),
+        ("テストデータ 测试集 验证集 тестовая_выборка Testdatensatz", "val"),
         ("cat glioma contest latest restraint Testbild trained 1 default protest_march", None),
     ],
 )  # fmt: skip
@@ -98,7 +103,7 @@ def test_a_folder_that_may_be_a_split_or_a_class(tmp_path):
 
 def voc(folder, names, lists):
     """A folder of VOC with lists of splits."""
-    images = [ReviewImage(name, (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),)) for name in names]
+    images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in names]
     draw(folder / "JPEGImages", names)
     write(folder, dict(encode_review("voc", images, ["cat"])))
     write(folder, {f"ImageSets/{name}": "\n".join(lines) for name, lines in lists.items()})
@@ -179,7 +184,7 @@ def test_a_split_of_data_yaml_that_is_not_followed(tmp_path):
 
 
 def coco(names, label="cat"):
-    images = [ReviewImage(name, (20, 30), (ReviewBox(label, (1, 1, 9, 9)),)) for name in names]
+    images = [ReviewImage(name, (20, 30), (LabeledBox(label, (1, 1, 9, 9)),)) for name in names]
     return dict(encode_review("coco", images, ["cat"]))["coco.json"]
 
 
@@ -254,7 +259,7 @@ def test_names_in_another_unicode_form(tmp_path, form, on_disk):
     stems = ["bébé 1", "한글 2", "がぎ 3"]
     there = [unicodedata.normalize(on_disk, f"été/{stem}.png") for stem in stems]
     said = [unicodedata.normalize("NFD" if on_disk == "NFC" else "NFC", name) for name in there]
-    images = [ReviewImage(name, (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),)) for name in said]
+    images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in said]
     if form == "table":
         write(tmp_path, {"labels.csv": "".join(f"{name},cat\n" for name in said)})
     else:
@@ -269,3 +274,75 @@ def test_names_in_another_unicode_form(tmp_path, form, on_disk):
     assert {each.name for each in found} == {*there}
     if form == "list":
         assert [each.split for each in found].count("train") == 1
+
+
+def test_a_split_in_another_unicode_form():
+    assert split_of(unicodedata.normalize("NFD", "entraînement")) == "train"
+
+
+def test_folders_that_look_like_splits_of_another_language_are_told(tmp_path):
+    draw(
+        tmp_path,
+        [f"{split}/{label}/{i}.png" for split in ("opleiding", "toets") for label in "ab" for i in "12"],
+    )
+    with pytest.warns(
+        UserWarning, match=r"opleiding, toets are taken for classes, .* folders a, b: .* train, val"
+    ):
+        find_tags(tmp_path, None)
+
+
+CUB = ["001.Albatross/a_1.jpg", "001.Albatross/b_2.jpg", "002.Auklet/c_3.jpg", "002.Auklet/d_4.jpg"]
+
+
+@pytest.mark.parametrize("folder", ["", "images"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "images.txt": "".join(f"{number} {name}\n" for number, name in enumerate(CUB, 1)),
+            "train_test_split.txt": "1 1\n2 0\n3 1\n4 0\n",
+        },
+        {"meta/train.txt": f"{CUB[0]}\n{CUB[2][:-4]}", "meta/test.txt": f"{CUB[1]}\n{CUB[3]}"},
+        {"splits.json": json.dumps({"train": [CUB[0], CUB[2]], "val": [CUB[1]], "test": [CUB[3]]})},
+        {
+            "split_zhou.json": json.dumps(
+                {"train": [[CUB[0], 0, "a"], [CUB[2], 1, "b"]], "test": [[CUB[1], 0, "a"], [CUB[3], 1, "b"]]}
+            )
+        },
+    ],
+    ids=["CUB", "lists", "JSON", "JSON of triples"],
+)
+def test_lists_beside_folders_of_classes(tmp_path, folder, files):
+    draw(tmp_path / folder, CUB)
+    write(tmp_path, files)
+    assert splits(tmp_path / folder) == ({CUB[0], CUB[2]}, {CUB[1], CUB[3]})
+
+
+def test_json_of_splits_beside_a_table(tmp_path):
+    draw(tmp_path, ["a.png", "b.png"])
+    write(tmp_path, {"labels.csv": "a.png,cat\nb.png,cat\n", "split.json": '{"test": ["b"], "train": ["a"]}'})
+    assert splits(tmp_path) == ({"a.png"}, {"b.png"})
+
+
+@pytest.mark.parametrize("header", ["is_train", "is_test", "is_valid", "Is Training", "is_training_img"])
+@pytest.mark.parametrize(("yes", "no"), [("1", "0"), ("True", "False"), ("yes", "no")])
+def test_a_column_that_says_yes_or_no(tmp_path, header, yes, no):
+    draw(tmp_path, ["a.png", "b.png"])
+    first, second = (yes, no) if "rain" in header else (no, yes)
+    write(tmp_path, {"labels.csv": f"file,labels,{header}\na.png,cat,{first}\nb.png,cat,{second}\n"})
+    assert splits(tmp_path) == ({"a.png"}, {"b.png"})
+    write(tmp_path, {"labels.csv": f"file,labels,{header}\na.png,cat,perhaps\n"})
+    with pytest.raises(DataError, match=r"'perhaps', expected 0 or 1"):
+        find_tags(tmp_path, None)
+
+
+@pytest.mark.parametrize("form", ["voc", "yolo", "coco"])
+def test_the_folder_of_images_of_a_data_set(tmp_path, form):
+    names = ["a.jpg", "b.jpg"]
+    draw(tmp_path / ("JPEGImages" if form == "voc" else "images"), names)
+    images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in names]
+    place = tmp_path / "annotations" if form == "coco" else tmp_path
+    write(place, dict(encode_review(form, images, ["cat"])))
+    found, _ = find_tags(tmp_path / ("JPEGImages" if form == "voc" else "images"), None)
+    assert {each.labels for each in found} == {("cat",)}
+    assert {each.file.name for each in found} == {*names}

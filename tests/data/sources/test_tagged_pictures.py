@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detector.data.datasets.image_table import LabeledBox, picture_name, read_table
-from detector.data.formats import ReviewBox, ReviewImage, encode_review
+from detector.data.datasets.image_table import picture_name, read_table
+from detector.data.formats import ReviewImage, encode_review
+from detector.data.labeled_box import LabeledBox
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
@@ -86,7 +87,7 @@ def test_folders_of_splits_are_no_classes(tmp_path):
 def test_folders_of_splits_hold_their_labels(form, tmp_path):
     for split, label in (("train", "cat"), ("test", "cat"), ("valid", "dog")):
         draw(tmp_path / split, "a.jpg", "b.jpg")
-        images = [ReviewImage(f"{name}.jpg", (20, 30), (ReviewBox(label, (1, 1, 9, 9)),)) for name in "ab"]
+        images = [ReviewImage(f"{name}.jpg", (20, 30), (LabeledBox(label, (1, 1, 9, 9)),)) for name in "ab"]
         if form == "classes":
             table = "filename, cat, dog\n" + "".join(f"{name}.jpg, {label == 'cat':d}, 1\n" for name in "ab")
             (tmp_path / split / "_classes.csv").write_text(table)
@@ -112,7 +113,7 @@ def test_a_table_may_name_pictures_in_folders_of_splits(tmp_path):
 def test_the_splits_of_a_voc_folder(tmp_path):
     names = ("a b.jpg", "sub/c.jpg", "a.jpg", "1 1.jpg")
     draw(tmp_path / "JPEGImages", *names)
-    images = [ReviewImage(name, (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),)) for name in names]
+    images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in names]
     for name, content in encode_review("voc", images, ["cat"]):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
@@ -132,7 +133,7 @@ def test_annotations_beside_the_pictures(tmp_path):
     assert "... and 2 more; --labels names one" in text
     for number in range(12):
         (tmp_path / f"{number}.json").unlink()
-        image = ReviewImage(f"{number}.jpg", (20, 30), (ReviewBox("cat", (1, 1, 9, 9)),))
+        image = ReviewImage(f"{number}.jpg", (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),))
         ((_, content),) = encode_review("voc", [image], ["cat"])
         (tmp_path / f"{number}.xml").write_bytes(content)
     assert len(tags_of(tmp_path)) == 12
@@ -189,7 +190,7 @@ def test_a_table_for_each_split_is_taken_as_it_is(tmp_path):
 def test_annotations_give_their_classes(form, tmp_path):
     pictures = tmp_path / ("images" if form == "yolo" else "")
     draw(pictures, "a.jpg", "b.jpg")
-    boxes = tuple(ReviewBox(name, (1.0, 1.0, 9.0, 9.0)) for name in ("dog", "cat", "dog"))
+    boxes = tuple(LabeledBox(name, (1.0, 1.0, 9.0, 9.0)) for name in ("dog", "cat", "dog"))
     images = [ReviewImage("a.jpg", (20, 30), boxes), ReviewImage("b.jpg", (20, 30), boxes[:1])]
     for name, content in encode_review(form, images, ["cat", "dog"]):
         if name != "label_config.xml":
@@ -201,12 +202,12 @@ def test_annotations_give_their_classes(form, tmp_path):
 
 def test_difficult_objects_give_their_class_and_stay_difficult(tmp_path):
     draw(tmp_path, "a.jpg")
-    box = ReviewBox("dog", (1.0, 1.0, 9.0, 9.0), difficult=True)
+    box = LabeledBox("dog", (1.0, 1.0, 9.0, 9.0), difficult=True)
     ((_, content),) = encode_review("coco", [ReviewImage("a.jpg", (20, 30), (box,))], ["dog"])
     (tmp_path / "a.json").write_bytes(content)
     with pytest.warns(UserWarning, match=r"a\.json: all objects of dog are difficult objects or iscrowd"):
         ((tagged,), _) = find_tags(tmp_path, tmp_path / "a.json")
-    assert (tagged.labels, tagged.boxes) == (("dog",), (LabeledBox("dog", box.box, difficult=True),))
+    assert (tagged.labels, tagged.boxes) == (("dog",), (box._replace(reviewed=True),))
 
 
 @pytest.mark.parametrize("splits", [False, True])
@@ -333,3 +334,15 @@ def test_an_unknown_header_is_named(tmp_path, header):
         f"labels.csv, line 1 looks like a header, as there is no image {header.split(',')[0]!r}"
     )
     assert "expected the columns file,labels" in text
+
+
+def test_difficult_objects_of_voc_are_not_told_about_cvat(tmp_path):
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.png")
+    corners = "<xmin>2</xmin><ymin>3</ymin><xmax>9</xmax><ymax>9</ymax>"
+    (tmp_path / "a.xml").write_text(
+        "<annotation><filename>a.png</filename><size><width>30</width><height>20</height></size><object>"
+        f"<name>cat</name><difficult>1</difficult><bndbox>{corners}</bndbox></object></annotation>"
+    )
+    with pytest.warns(UserWarning, match="all objects of cat are difficult: .* set difficult to 0") as told:
+        find_tags(tmp_path, tmp_path)
+    assert not any("CVAT" in str(each.message) for each in told)

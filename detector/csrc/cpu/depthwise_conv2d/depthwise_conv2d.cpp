@@ -1,30 +1,19 @@
-// Depthwise convolution on the CPU: by planes where those are contiguous, by pixels where the channels are
-// last or the planes would be nearly all zeros.
-#include "../../depthwise_conv2d.h"
-
+// Depthwise convolution on the CPU, by planes or by pixels: ../../depthwise_conv2d_plan.h.
 #include <torch/csrc/stable/library.h>
 
+#include "../../depthwise_conv2d_plan.h"
 #include "kernels.h"
 
 namespace detector::depthwise_conv2d {
 namespace {
 
-// The kernels for planes copy each of them with its padding, and the gradient of the input takes a list of
-// taps for each phase of the stride. Strides, paddings or dilations that are large beside the image make that
-// gigabytes for a few outputs; the kernels for pixels take no more than the tensors do. In double, which no
-// product overflows.
-bool is_sparse(const Problem& p) {
-  const double inside = double(p.height) * double(p.width) + double(p.out_height) * double(p.out_width);
-  const double padded =
-      (double(p.height) + 2.0 * double(p.pad_h)) * (double(p.width) + 2.0 * double(p.pad_w));
-  const double phases = double(p.stride_h) * double(p.stride_w) * double(p.taps()) * double(p.multiplier);
-  return padded > 16 * inside + (1 << 16) || phases > 16 * inside + (1 << 22);
-}
-
 struct CpuKernels {
   explicit CpuKernels(const Tensor&) {}
 
-  static bool needs_channels_last(const Problem& p) { return is_sparse(p); }
+  // Of contiguous tensors; each pass and dtype has the same kernels.
+  static bool needs_channels_last(const Problem& p) {
+    return cpu_kernel({Pass::kForward, p, sizeof(float), false, true, 0}) == kPixels;
+  }
 
   template <typename T>
   void forward(const Problem& p, bool channels_last, const T* input, const T* weight, const T* bias,

@@ -1,9 +1,9 @@
-// Depthwise convolution on a GPU: for each pass the fast kernels of the memory format are tried first; the
-// generic kernel handles the remaining cases.
+// Depthwise convolution on a GPU. ../../depthwise_conv2d_plan.h says which kernel computes a pass.
 #include <torch/csrc/stable/library.h>
 
-#include "../../depthwise_conv2d.h"
+#include "../../depthwise_conv2d_plan.h"
 #include "../launch.cuh"
+#include "../pack.cuh"
 #include "generic.cuh"
 #include "kernels.cuh"
 
@@ -20,26 +20,31 @@ class CudaKernels {
   template <typename T>
   void forward(const Problem& p, bool channels_last, const T* input, const T* weight, const T* bias,
                T* output) const {
-    bool done = false;
+    // Contiguous tensors read their bias one by one.
+    const bool aligned = is_aligned(input) && is_aligned(output) && (!channels_last || is_aligned(bias));
+    const GpuKernel kernel = kernel_for<T>(Pass::kForward, p, channels_last, aligned);
     if constexpr (!std::is_same_v<T, double>) {
-      done = channels_last ? forward_channels_last(p, input, weight, bias, output, stream_)
-                           : forward_contiguous(p, input, weight, bias, output, stream_);
+      if (kernel != kGeneric) {
+        return channels_last
+                   ? forward_channels_last(p, kernel == kRows, input, weight, bias, output, stream_)
+                   : forward_contiguous(p, kernel == kTensorCores, input, weight, bias, output, stream_);
+      }
     }
-    if (!done) {
-      forward_generic(p, channels_last, input, weight, bias, output, stream_);
-    }
+    forward_generic(p, channels_last, input, weight, bias, output, stream_);
   }
 
   template <typename T>
   void grad_input(const Problem& p, bool channels_last, const T* grad, const T* weight, T* result) const {
-    bool done = false;
+    const bool aligned = is_aligned(grad) && is_aligned(result);
+    const GpuKernel kernel = kernel_for<T>(Pass::kGradInput, p, channels_last, aligned);
     if constexpr (!std::is_same_v<T, double>) {
-      done = channels_last ? grad_input_channels_last(p, grad, weight, result, stream_)
-                           : grad_input_contiguous(p, grad, weight, result, stream_);
+      if (kernel != kGeneric) {
+        return channels_last
+                   ? grad_input_channels_last(p, kernel == kRows, grad, weight, result, stream_)
+                   : grad_input_contiguous(p, kernel == kTensorCores, grad, weight, result, stream_);
+      }
     }
-    if (!done) {
-      grad_input_generic(p, channels_last, grad, weight, result, stream_);
-    }
+    grad_input_generic(p, channels_last, grad, weight, result, stream_);
   }
 
   template <typename T>
@@ -49,17 +54,27 @@ class CudaKernels {
       scratch.push_back(allocate(like_, {count}, ScalarType::Float));
       return static_cast<float*>(scratch.back().mutable_data_ptr());
     };
-    bool done = false;
+    const bool aligned = is_aligned(input) && is_aligned(grad);
+    const GpuKernel kernel = kernel_for<T>(Pass::kGradWeight, p, channels_last, aligned);
     if constexpr (!std::is_same_v<T, double>) {
-      done = channels_last ? grad_weight_channels_last(p, input, grad, result, new_scratch, stream_)
-                           : grad_weight_contiguous(p, input, grad, result, new_scratch, stream_);
+      if (kernel != kGeneric) {
+        return channels_last
+                   ? grad_weight_channels_last(p, kernel == kRows, input, grad, result, new_scratch, stream_)
+                   : grad_weight_contiguous(p, kernel == kTensorCores, input, grad, result, new_scratch,
+                                            stream_);
+      }
     }
-    if (!done) {
-      grad_weight_generic(p, channels_last, input, grad, result, stream_);
-    }
+    grad_weight_generic(p, channels_last, input, grad, result, stream_);
   }
 
  private:
+  template <typename T>
+  static GpuKernel kernel_for(Pass pass, const Problem& p, bool channels_last, bool aligned) {
+    // All files are compiled for the same GPUs, so that one kernel tells for all.
+    const int architecture = compiled_kernel(generic_forward_kernel<T, int>).architecture;
+    return gpu_kernel({pass, p, sizeof(T), channels_last, aligned, architecture});
+  }
+
   Tensor like_;
   torch::stable::accelerator::DeviceGuard guard_;
   cudaStream_t stream_;

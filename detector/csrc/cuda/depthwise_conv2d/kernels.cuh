@@ -1,17 +1,18 @@
 // The fast kernels, each for float, Half and BFloat16; they are compiled in two files, contiguous.cu and
-// channels_last.cu, as in one they kept a build waiting. Each returns false where it has none for a problem.
+// channels_last.cu, as in one they kept a build waiting. ../../depthwise_conv2d_plan.h says what they take;
+// `tensor_cores` and `rows` choose between the two kernels of a format.
 #pragma once
 
 #include <functional>
 #include <type_traits>
 
-#include "../../depthwise_conv2d.h"
+#include "../../depthwise_conv2d_plan.h"
 
 namespace detector::depthwise_conv2d {
 
-// Calls body with the size of a square kernel as a constant: 3, 5 or 7. False for others.
+// Calls body with the size of a square kernel as a constant: 3, 5 or 7.
 template <typename Body>
-bool with_kernel(int64_t size, const Body& body) {
+void with_kernel(int64_t size, const Body& body) {
   switch (size) {
     case 3:
       return body(std::integral_constant<int, 3>{});
@@ -20,7 +21,7 @@ bool with_kernel(int64_t size, const Body& body) {
     case 7:
       return body(std::integral_constant<int, 7>{});
     default:
-      return false;
+      fail("depthwise_conv2d: no kernel is compiled for ", size, " square, expected 3, 5 or 7");
   }
 }
 
@@ -28,22 +29,23 @@ bool with_kernel(int64_t size, const Body& body) {
 using Allocate = std::function<float*(int64_t)>;
 
 template <typename T>
-bool forward_contiguous(const Problem& p, const T* input, const T* weight, const T* bias, T* output,
-                        cudaStream_t stream);
+void forward_contiguous(const Problem& p, bool tensor_cores, const T* input, const T* weight, const T* bias,
+                        T* output, cudaStream_t stream);
 template <typename T>
-bool grad_input_contiguous(const Problem& p, const T* grad, const T* weight, T* result, cudaStream_t stream);
+void grad_input_contiguous(const Problem& p, bool tensor_cores, const T* grad, const T* weight, T* result,
+                           cudaStream_t stream);
 template <typename T>
-bool grad_weight_contiguous(const Problem& p, const T* input, const T* grad, T* result,
+void grad_weight_contiguous(const Problem& p, bool tensor_cores, const T* input, const T* grad, T* result,
                             const Allocate& allocate, cudaStream_t stream);
 
 template <typename T>
-bool forward_channels_last(const Problem& p, const T* input, const T* weight, const T* bias, T* output,
-                           cudaStream_t stream);
+void forward_channels_last(const Problem& p, bool rows, const T* input, const T* weight, const T* bias,
+                           T* output, cudaStream_t stream);
 template <typename T>
-bool grad_input_channels_last(const Problem& p, const T* grad, const T* weight, T* result,
+void grad_input_channels_last(const Problem& p, bool rows, const T* grad, const T* weight, T* result,
                               cudaStream_t stream);
 template <typename T>
-bool grad_weight_channels_last(const Problem& p, const T* input, const T* grad, T* result,
+void grad_weight_channels_last(const Problem& p, bool rows, const T* input, const T* grad, T* result,
                                const Allocate& allocate, cudaStream_t stream);
 
 }  // namespace detector::depthwise_conv2d

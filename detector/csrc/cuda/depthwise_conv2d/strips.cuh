@@ -3,13 +3,11 @@
 // global memory, where its neighbors' overlapping reads hit the L1 cache, and keeps all sums in registers.
 #pragma once
 
-#include "../../depthwise_conv2d.h"
+#include "../../depthwise_conv2d_plan.h"
 #include "../launch.cuh"
 #include "../pack.cuh"
 
 namespace detector::depthwise_conv2d {
-
-constexpr int kColumns = 4;
 
 constexpr int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
@@ -89,13 +87,5 @@ struct Strips {
     return {plane, int((line - plane * down) * rows), int((strip - line * across) * kColumns)};
   }
 };
-
-// Whether the number of a strip fits 31 bits, and the coordinates in a plane do with room to spare.
-inline bool strips_fit(const Problem& p) {
-  const int64_t side = 1 << 14;
-  const int64_t strips = p.batch * p.out_channels() * ceil_div(std::max(p.width, p.out_width), kColumns) *
-                         std::max(p.height, p.out_height);
-  return p.height < side && p.width < side && strips < (int64_t(1) << 31);
-}
 
 }  // namespace detector::depthwise_conv2d

@@ -9,64 +9,11 @@
 
 namespace detector::depthwise_conv2d {
 
-constexpr int kVector = 8;         // elements in 16 bytes
-constexpr int kTileRows = 16;      // rows of a warp
-constexpr int kMostColumns = 128;  // of a block
-constexpr int kMostWarps = 8;
-constexpr int64_t kTensorCoreBlocks = 1024;  // enough to fill a GPU: each begins alone and ends alone
-
-// Blocks cover a plane by bands of rows and stretches of columns; each goes through several images.
-struct TileSizes {
-  int height, width, channels, multiplier, batch;
-  int bands, warps, columns;    // columns of a block, a multiple of kVector
-  int input_pitch, grad_pitch;  // elements from row to row in shared memory; the output has the input's
-
-  __device__ int first_row() const { return int(blockIdx.y) % bands * warps * kTileRows; }
-  __device__ int first_column() const { return int(blockIdx.y) / bands * columns; }
-};
-
-// The next odd number of vectors: then eight rows fall into different banks.
-inline int pitch_of(int columns) { return (columns / kVector | 1) * kVector; }
-
-// Blocks of at most so many warps.
-inline TileSizes tile_sizes(const Problem& p, int most_warps) {
-  const int tiles = int(ceil_div(p.height, kTileRows));
-  const int bands = int(ceil_div(tiles, most_warps)), stretches = int(ceil_div(p.width, kMostColumns));
-  const int columns = int(ceil_div(ceil_div(p.width, stretches), kVector)) * kVector;
-  return {int(p.height),
-          int(p.width),
-          int(p.channels),
-          int(p.multiplier),
-          int(p.batch),
-          bands,
-          int(ceil_div(tiles, bands)),
-          columns,
-          pitch_of(columns + 2 * kVector),
-          pitch_of(columns)};
+// Where the block of a thread begins.
+__device__ inline int first_row(const TileSizes& s) {
+  return int(blockIdx.y) % s.bands * s.warps * kTileRows;
 }
-
-// Tiles for which shared_of(tiles) bytes of shared memory are there; those of one warp need less than 48 KiB.
-template <typename Kernel, typename SharedOf>
-TileSizes tiles_that_fit(Kernel kernel, const Problem& p, const SharedOf& shared_of) {
-  const int64_t most = compiled_kernel(kernel).most_shared;
-  int warps = kMostWarps;
-  while (warps > 1 && shared_of(tile_sizes(p, warps)) > most) {
-    warps -= 1;
-  }
-  return tile_sizes(p, warps);
-}
-
-inline dim3 tile_grid(const Problem& p, const TileSizes& s, int64_t image_groups) {
-  return dim3(unsigned(p.out_channels()), unsigned(s.bands * ceil_div(s.width, s.columns)),
-              unsigned(image_groups));
-}
-
-template <int K, typename Kernel, typename T>
-bool tensor_cores_fit(Kernel kernel, const Problem& p, const T* a, const T* b) {
-  return sizeof(T) == 2 && p.stride_h == 1 && p.pad_h == K / 2 && p.pad_w == K / 2 &&
-         p.width % kVector == 0 && p.height >= 10 && p.out_channels() < (1 << 30) && is_aligned(a) &&
-         is_aligned(b) && compiled_kernel(kernel).architecture >= 80;
-}
+__device__ inline int first_column(const TileSizes& s) { return int(blockIdx.y) / s.bands * s.columns; }
 
 // Calls body(row, vector) for the vectors of this thread, of `rows` rows of `vectors`. It does not divide:
 // for each image that took longer than the copies.

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
                                T* __restrict__ output) {
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x;
-  const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
+  const int row = first_row(s), column = first_column(s), columns = min(s.columns, s.width - column);
   const StagedTile tile{
       s.height, s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2, s.input_pitch};
   T* const tiles = reinterpret_cast<T*>(shared);
@@ -166,23 +166,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 }
 
 template <int K, typename T>
-bool launch_tensor_core_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
+void launch_tensor_core_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
                                 T* output, cudaStream_t stream) {
   const auto kernel = tensor_core_forward_kernel<T, K>;
-  if (!tensor_cores_fit<K>(kernel, p, input, output)) {
-    return false;
-  }
-  const auto shared_of = [](const TileSizes& sizes) {
-    const int rows = sizes.warps * kTileRows;
-    return (2 * (rows + K - 1) + rows) * sizes.input_pitch * int(sizeof(T));
-  };
-  const TileSizes sizes = tiles_that_fit(kernel, p, shared_of);
-  const int64_t tiles = p.out_channels() * sizes.bands * ceil_div(sizes.width, sizes.columns);
-  const int64_t groups =
-      std::clamp<int64_t>(kTensorCoreBlocks / tiles, 1, std::min<int64_t>(ceil_div(p.batch, 2), 65535));
-  launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
-                turned, input, weight, bias, output);
-  return true;
+  const TileLaunch launch = tile_launch(Pass::kForward, p, compiled_kernel(kernel).most_shared);
+  launch_kernel(kernel, dim3(launch.channels, launch.tiles, launch.groups), launch.sizes.warps * kWarp,
+                launch.shared, stream, launch.sizes, turned, input, weight, bias, output);
 }
 
 }  // namespace detector::depthwise_conv2d

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
   constexpr int kPairs = (K + 1) / 2;
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x, out_channels = s.channels * s.multiplier;
-  const int row = s.first_row(), column = s.first_column(), columns = min(s.columns, s.width - column);
+  const int row = first_row(s), column = first_column(s), columns = min(s.columns, s.width - column);
   const StagedTile tile{
       s.height, s.width, row - K / 2, column - kVector, rows + K - 1, s.columns / kVector + 2, s.input_pitch};
   const StagedTile grad_tile{s.height, s.width, row, column, rows, s.columns / kVector, s.grad_pitch};
@@ -110,27 +110,15 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 }
 
 template <int K, typename T, typename Allocate>
-bool launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* grad, T* result,
+void launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* grad, T* result,
                                     const Allocate& allocate, cudaStream_t stream) {
   const auto kernel = tensor_core_grad_weight_kernel<T, K>;
-  if (!tensor_cores_fit<K>(kernel, p, input, grad)) {
-    return false;
-  }
-  const auto shared_of = [](const TileSizes& sizes) {
-    const int rows = sizes.warps * kTileRows;
-    const int tiles = 2 * ((rows + K - 1) * sizes.input_pitch + rows * sizes.grad_pitch) * int(sizeof(T));
-    return std::max(tiles, sizes.warps * (K + 1) / 2 * 3 * 128 * int(sizeof(float)));
-  };
-  const TileSizes sizes = tiles_that_fit(kernel, p, shared_of);
-  const int64_t tiles = sizes.bands * ceil_div(sizes.width, sizes.columns);
-  const int64_t groups = std::clamp<int64_t>(kTensorCoreBlocks / (p.out_channels() * tiles), 1,
-                                             std::min<int64_t>(p.batch, 65535));
-  const int64_t weights = p.out_channels() * K * K;
-  float* partial = allocate(groups * tiles * weights);
-  launch_kernel(kernel, tile_grid(p, sizes, groups), sizes.warps * kWarp, shared_of(sizes), stream, sizes,
-                input, grad, partial);
-  sum_parts(partial, int(groups * tiles), weights, result, stream);
-  return true;
+  const TileLaunch launch = tile_launch(Pass::kGradWeight, p, compiled_kernel(kernel).most_shared);
+  const int64_t weights = p.out_channels() * K * K, parts = int64_t(launch.groups) * launch.tiles;
+  float* partial = allocate(parts * weights);
+  launch_kernel(kernel, dim3(launch.channels, launch.tiles, launch.groups), launch.sizes.warps * kWarp,
+                launch.shared, stream, launch.sizes, input, grad, partial);
+  sum_parts(partial, int(parts), weights, result, stream);
 }
 
 }  // namespace detector::depthwise_conv2d

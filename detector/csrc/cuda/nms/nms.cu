@@ -46,24 +46,22 @@ struct Memory {
   uint32_t* pairs;  // of scan_kernel
   Sorting sorting;
   uint8_t* flags;  // of each rank
+  int64_t* list;   // of a call without a mask
   Tensor tensor;
 
-  Memory(const Arguments& in, const Answer& answer) {
+  Memory(const Arguments& in, bool lists) {
     Division division{0};
-    divide(division, in, answer);
+    divide(division, in, lists);
     tensor = allocate(in.boxes, {int64_t(division.next)}, ScalarType::Byte);
     division.next = reinterpret_cast<uintptr_t>(data<char>(tensor));
-    divide(division, in, answer);
+    divide(division, in, lists);
     order.size = in.size();
-    if (answer.mask) {
-      state.count = answer.count;
-    }
   }
 
-  void divide(Division& division, const Arguments& in, const Answer& answer) {
+  void divide(Division& division, const Arguments& in, bool lists) {
     const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk), num_words = ceil_div(size, kWarp);
     const int64_t sorted = in.few() ? 0 : size, grouped = in.idxs ? size : 0;
-    const int64_t settled = in.scanned() ? 0 : size, listed = answer.list ? settled : 0;
+    const int64_t settled = in.scanned() ? 0 : size, listed = lists ? settled : 0;
     division.take(order.boxes, size);
     division.take(order.slots, size);
     division.take(order.groups, grouped);
@@ -79,16 +77,17 @@ struct Memory {
     division.take(sorting.index_of_rank, std::max(sorted, listed));
     division.take(sorting.rank_of_place, std::min(sorted, grouped));
     division.take(flags, ceil_div(listed, kFlagsALoad) * kFlagsALoad);
+    division.take(list, lists ? size : 0);
   }
 };
 
 template <typename T, typename A = Accumulate<T>>
-void put_in_order(const Arguments& in, const Memory<A>& memory, const Answer& answer, cudaStream_t stream) {
+void put_in_order(const Arguments& in, const Memory<A>& memory, cudaStream_t stream) {
   const int64_t size = in.size(), num_chunks = in.scanned() ? 0 : ceil_div(size, kChunk);
   const auto scores = vector_view<T>(in.scores);
   const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
   const Sorting& sorting = memory.sorting;
-  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, answer.list && !in.scanned()};
+  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.list != nullptr && !in.scanned()};
   if (in.few()) {
     launch_kernel(rank_kernel<T>, ceil_div(size, kRowsABlock), kOrderThreads, 0, stream, filled, scores, idxs,
                   sorting.index_of_rank, memory.state, num_chunks);
@@ -121,15 +120,6 @@ void settle(const Arguments& in, const Memory<A>& memory, const Answer& answer, 
   }
 }
 
-void launch(const char* op, const Arguments& in, const Answer& answer, cudaStream_t stream) {
-  dispatch_floating(op, "boxes", in.boxes.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    Memory<Accumulate<T>> memory(in, answer);
-    put_in_order<T>(in, memory, answer, stream);
-    settle(in, memory, answer, stream);
-  });
-}
-
 void check(const char* op, const Arguments& in) {
   check_arguments(op, in.boxes, in.scores, in.idxs, in.iou_threshold);
   if (in.size() > INT32_MAX) {
@@ -146,10 +136,16 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
   Tensor count = allocate(boxes, {}, ScalarType::Long);
   if (in.size() == 0) {
     torch::stable::zero_(count);
-  } else {
-    launch("nms_mask", in, {data<uint8_t>(mask), nullptr, data<unsigned long long>(count)},
-           current_stream(boxes));
+    return {mask, count};
   }
+  dispatch_floating("nms_mask", "boxes", boxes.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const cudaStream_t stream = current_stream(boxes);
+    Memory<Accumulate<T>> memory(in, false);
+    memory.state.count = data<unsigned long long>(count);
+    put_in_order<T>(in, memory, stream);
+    settle(in, memory, {data<uint8_t>(mask), nullptr, memory.state.count}, stream);
+  });
   return {mask, count};
 }
 
@@ -198,27 +194,44 @@ class CountOnHost {
   Tensor tensor_;
 };
 
+constexpr int kCopyThreads = 256;
+
+__global__ void copy_kernel(const int64_t* from, int64_t size, int64_t* to) {
+  const int64_t i = int64_t(blockIdx.x) * kCopyThreads + threadIdx.x;
+  if (i < size) {
+    to[i] = from[i];
+  }
+}
+
+// The list in memory of its own: a view would keep that of all N, and torch.save would write it. The host
+// allocates what it can while the first kernel runs. Kernels follow each other sooner than a cudaMemcpyAsync
+// follows them.
+template <typename T>
+Tensor listed(const Arguments& in) {
+  const cudaStream_t stream = current_stream(in.boxes);
+  const Memory<Accumulate<T>> memory(in, true);
+  put_in_order<T>(in, memory, stream);
+  const CountOnHost count(stream);
+  settle(in, memory, {nullptr, memory.list, count.on_device()}, stream);
+  const int64_t kept = count.wait();
+  const Tensor result = allocate(in.boxes, {kept}, ScalarType::Long);
+  launch_kernel(copy_kernel, ceil_div(kept, kCopyThreads), kCopyThreads, 0, stream, memory.list, kept,
+                data<int64_t>(result));
+  return result;
+}
+
 Tensor nms(const Tensor& boxes, const Tensor& scores, const std::optional<Tensor>& idxs,
            double iou_threshold) {
   const Arguments in{boxes, scores, idxs, iou_threshold};
   check("nms", in);
   const auto guard = device_guard(boxes);
-  const Tensor list = allocate(boxes, {in.size()}, ScalarType::Long);
   if (in.size() == 0) {
-    return list;
+    return allocate(boxes, {0}, ScalarType::Long);
   }
-  const cudaStream_t stream = current_stream(boxes);
-  const CountOnHost count(stream);
-  launch("nms", in, {nullptr, data<int64_t>(list), count.on_device()}, stream);
-  const int64_t kept = count.wait();
-  if (kept == in.size()) {
-    return list;
-  }
-  // No view: it would keep the memory of all N, and torch.save would write that.
-  const Tensor result = allocate(boxes, {kept}, ScalarType::Long);
-  STD_CUDA_CHECK(cudaMemcpyAsync(data<int64_t>(result), data<int64_t>(list), kept * sizeof(int64_t),
-                                 cudaMemcpyDeviceToDevice, stream));
-  return result;
+  std::optional<Tensor> result;
+  dispatch_floating("nms", "boxes", boxes.scalar_type(),
+                    [&](auto zero) { result = listed<decltype(zero)>(in); });
+  return *result;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sums that are the same in whatever order their terms come: of 64-bit integers.
+// Sums that are the same in whatever order their terms come: of integers of 64 bits, of 128 for doubles.
 #pragma once
 
 #include "../launch.cuh"
@@ -10,21 +10,25 @@ namespace detector::roi_pool {
 //
 // Terms are rounded to multiples of 2^(exponent - bits), where 2^exponent is above all terms so far and
 // `bits`, 61 less the binary logarithm of the number of terms, keeps the sums below 2^62: of 100,000 terms
-// each keeps the 45 binary places below the largest, where a float has 24. When a larger term comes, the
-// sums are rounded to multiples of a larger unit; the terms of a call come together, so that this depends on
-// no order either. Shared memory adds 32 bits at a time: the lower half tells whether it carries.
+// each keeps the 45 binary places below the largest, where a float has 24. Of doubles, which have 53, it
+// keeps 109. When a larger term comes, the sums are rounded to multiples of a larger unit; the terms of a
+// call come together, so that this depends on no order either. Shared memory adds 32 bits at a time: each
+// word tells whether it carries.
 template <typename A>
 class ExactSums {
  public:
+  using Integer = std::conditional_t<std::is_same_v<A, double>, __int128, int64_t>;
+  static constexpr int kWords = sizeof(Integer) / sizeof(uint32_t);
+
   static int64_t bytes(int64_t cells) {
-    return (2 * (cells + kWarp) + ceil_div(cells + kWarp, 16)) * int64_t(sizeof(uint32_t));
+    return (kWords * (cells + kWarp) + ceil_div(cells + kWarp, 16)) * int64_t(sizeof(uint32_t));
   }
-  static int64_t most_cells(int64_t bytes) { return (bytes - 4) * 4 / 33 - kWarp; }
+  static int64_t most_cells(int64_t bytes) { return (bytes - 4) * 4 / (16 * kWords + 1) - kWarp; }
 
   // All threads call this and add().
   __device__ ExactSums(int cells, int64_t terms)
-      : cells_(cells + kWarp), bits_(61 - ilogb(double(max(terms, int64_t(1))))) {
-    for (int i = threadIdx.x; i < 2 * cells_ + (cells_ + 15) / 16; i += blockDim.x) {
+      : cells_(cells + kWarp), bits_(32 * kWords - 3 - ilogb(double(max(terms, int64_t(1))))) {
+    for (int i = threadIdx.x; i < kWords * cells_ + (cells_ + 15) / 16; i += blockDim.x) {
       words()[i] = 0;
     }
     if (threadIdx.x == 0) {
@@ -57,33 +61,40 @@ class ExactSums {
       }
       raise(above);
     }
-    uint32_t old[K];
-    uint64_t term[K];
+    Integer term[K];
+    uint32_t carry[K] = {};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      term[k] = __double2ll_rn(double(value[k]) * scale_);
-      old[k] = atomicAdd(words() + cell[k], uint32_t(term[k]));
+      term[k] = rounded(double(value[k]) * scale_, Integer{});
     }
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
-      const uint32_t carry = old[k] + uint32_t(term[k]) < old[k], high = uint32_t(term[k] >> 32) + carry;
-      if (high != 0) {
-        atomicAdd(words() + cells_ + cell[k], high);
+    for (int word = 0; word < kWords; ++word) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        const uint32_t own = uint32_t(term[k] >> 32 * word), added = own + carry[k];
+        carry[k] = added < own;
+        if (word == 0 || added != 0) {
+          const uint32_t old = atomicAdd(words() + word * cells_ + cell[k], added);
+          carry[k] |= old + added < old;
+        }
       }
     }
   }
 
   // When all threads have added and met.
   __device__ A operator[](int cell) const {
-    const uint32_t mark = words()[2 * cells_ + cell / 16] >> (cell % 16 * 2) & 3;
-    return mark == 0   ? A(double(sum(cell)) / scale_)
+    const uint32_t mark = words()[kWords * cells_ + cell / 16] >> (cell % 16 * 2) & 3;
+    return mark == 0   ? A(as_double(sum(cell)) / scale_)
            : mark == 1 ? A(INFINITY)
            : mark == 2 ? -A(INFINITY)
                        : A(NAN);
   }
 
  private:
-  // The lower halves, the upper ones, then two bits a cell: 1 for infinity, 2 for minus infinity, 3 for both.
+  static constexpr double kUpper = 18446744073709551616.0;  // 2^64, the unit of the upper half
+
+  // The lowest words, the next ones, ..., then two bits a cell: 1 for infinity, 2 for minus infinity, 3 for
+  // both.
   __device__ static uint32_t* words() {
     extern __shared__ uint32_t exact_sums[];
     return exact_sums;
@@ -94,8 +105,27 @@ class ExactSums {
     return exponent;
   }
 
-  __device__ int64_t sum(int cell) const {
-    return int64_t(uint64_t(words()[cells_ + cell]) << 32 | words()[cell]);
+  __device__ Integer sum(int cell) const {
+    Integer sum = int32_t(words()[(kWords - 1) * cells_ + cell]);
+    for (int word = kWords - 2; word >= 0; --word) {
+      sum = sum << 32 | words()[word * cells_ + cell];
+    }
+    return sum;
+  }
+
+  __device__ static int64_t rounded(double value, int64_t) { return __double2ll_rn(value); }
+  __device__ static __int128 rounded(double value, __int128) {  // both halves are exact as doubles
+    const double magnitude = abs(value), high = trunc(magnitude / kUpper);
+    const auto integer = static_cast<unsigned __int128>(__double2ull_rn(high)) << 64 |
+                         __double2ull_rn(magnitude - high * kUpper);
+    return value < 0 ? -__int128(integer) : __int128(integer);
+  }
+
+  __device__ static double as_double(int64_t sum) { return double(sum); }
+  __device__ static double as_double(__int128 sum) {
+    const auto magnitude = static_cast<unsigned __int128>(sum < 0 ? -sum : sum);
+    const double value = double(uint64_t(magnitude >> 64)) * kUpper + double(uint64_t(magnitude));
+    return sum < 0 ? -value : value;
   }
 
   // 2^this is greater; from the exponent's bits.
@@ -103,7 +133,7 @@ class ExactSums {
 
   __device__ void mark(int cell, A value) const {
     const uint32_t mark = isnan(value) ? 3 : value > 0 ? 1 : 2;
-    atomicOr(words() + 2 * cells_ + cell / 16, mark << (cell % 16 * 2));
+    atomicOr(words() + kWords * cells_ + cell / 16, mark << (cell % 16 * 2));
   }
 
   // Makes the exponent the highest of the threads'.
@@ -113,14 +143,16 @@ class ExactSums {
       atomicMax(&above_all(), above);
     }
     __syncthreads();
-    const int rise = min(above_all() - exponent_, 63);
+    const int rise = min(above_all() - exponent_, 32 * kWords - 1);
     exponent_ = above_all();
     limit_ = A(scalbn(1.0, exponent_));
     scale_ = scalbn(1.0, min(bits_ - exponent_, 1023));
     for (int i = threadIdx.x; rise > 0 && i < cells_; i += blockDim.x) {
-      const uint64_t rounded = ((sum(i) >> (rise - 1)) + 1) >> 1;
-      words()[i] = uint32_t(rounded);
-      words()[cells_ + i] = uint32_t(rounded >> 32);
+      const Integer raised = ((sum(i) >> (rise - 1)) + 1) >> 1;
+#pragma unroll
+      for (int word = 0; word < kWords; ++word) {
+        words()[word * cells_ + i] = uint32_t(raised >> 32 * word);
+      }
     }
     __syncthreads();
   }

@@ -10,8 +10,6 @@
 namespace detector::depthwise_conv2d::channels_last {
 
 constexpr int kThreads = 256;
-constexpr int kMostTaps = 81;                                    // of a kernel
-constexpr int kMostStride = 4;                                   // in both directions
 constexpr int kStencilBlocks = 4, kStencilGradWeightBlocks = 2;  // on a multiprocessor
 
 // What a pixel reads. Forward, row y of the output reads row y * stride + i * dilation - pad of the input.
@@ -224,18 +222,6 @@ inline dim3 cut_channels(Walk& walk, int vector) {
   const int columns = kThreads / block_packs;
   walk.column_blocks = ceil_div(walk.width, columns);
   return dim3(block_packs, columns);
-}
-
-// Offsets within some rows of an image are int, and so is the number of blocks.
-template <typename T>
-bool has_stencil(const Problem& p, const void* a, const void* b) {
-  const int64_t limit = int64_t(1) << 30;
-  const int64_t height = std::max(p.height, p.out_height) + 2 * p.pad_h + p.kernel_h * p.dilation_h;
-  const int64_t width = std::max(p.width, p.out_width) + 2 * p.pad_w + p.kernel_w * p.dilation_w;
-  return p.multiplier == 1 && p.channels % (16 / sizeof(T)) == 0 && is_aligned(a) && is_aligned(b) &&
-         p.taps() <= kMostTaps && p.stride_h <= kMostStride && p.stride_w <= kMostStride && height < limit &&
-         width < limit && (p.kernel_h * p.dilation_h + p.pad_h + 1) * width < limit / p.channels &&
-         p.batch * p.channels * width < limit;
 }
 
 // The forward pass, or the gradient of the input.

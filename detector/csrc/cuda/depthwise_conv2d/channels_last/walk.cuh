@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "../../../depthwise_conv2d.h"
+#include "../../../depthwise_conv2d_plan.h"
 #include "../../launch.cuh"
 #include "../../pack.cuh"
 #include "../../reduce.cuh"

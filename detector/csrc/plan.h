@@ -1,0 +1,70 @@
+// How an op chooses among its kernels: a table of candidates, the fastest first, of which the first that
+// takes a problem runs. A choice is a function of the problem and of what is known of the device, so that it
+// can be asked for without a GPU (detector.layers.explain) and tested for all of them.
+//
+// The environment variables DETECTOR_KERNEL and DETECTOR_WITHOUT hold names as depthwise_conv2d.strips, with
+// commas between them: kernels that run wherever they can, and kernels that do not run.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "tensor.h"
+
+namespace detector {
+
+template <typename Request>
+struct Candidate {
+  const char* name;
+  bool (*fits)(const Request&);
+  const char* takes;  // which problems
+  const char* why;    // it is there
+};
+
+// Whether an environment variable lists op.name.
+inline bool lists(const char* variable, std::string_view op, std::string_view name) {
+  const char* setting = std::getenv(variable);
+  std::string_view rest = setting != nullptr ? setting : "";
+  while (!rest.empty()) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    if (entry.size() == op.size() + 1 + name.size() && entry.substr(0, op.size()) == op &&
+        entry[op.size()] == '.' && entry.substr(op.size() + 1) == name) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The index of the candidate that runs.
+template <typename Request, size_t N>
+int plan(const char* op, const Candidate<Request> (&table)[N], const Request& request) {
+  const bool usual = std::getenv("DETECTOR_KERNEL") == nullptr && std::getenv("DETECTOR_WITHOUT") == nullptr;
+  int first = -1;
+  for (int i = 0; i < int(N); ++i) {
+    if (!table[i].fits(request) || (!usual && lists("DETECTOR_WITHOUT", op, table[i].name))) {
+      continue;
+    }
+    if (usual || lists("DETECTOR_KERNEL", op, table[i].name)) {
+      return i;
+    }
+    first = first < 0 ? i : first;
+  }
+  if (first < 0) {
+    fail(op, ": DETECTOR_WITHOUT is ", std::getenv("DETECTOR_WITHOUT"),
+         ", expected it to leave a kernel that takes this problem; detector.layers.explain lists them");
+  }
+  return first;
+}
+
+// With DETECTOR_EXPLAIN=1 the choice is printed.
+template <typename Request>
+void print_choice(const char* op, const Candidate<Request>& chosen) {
+  static const char* const setting = std::getenv("DETECTOR_EXPLAIN");
+  if (setting != nullptr && std::string_view(setting) == "1") {
+    std::fprintf(stderr, "detector: %s takes %s, which is for: %s\n", op, chosen.name, chosen.takes);
+  }
+}
+
+}  // namespace detector

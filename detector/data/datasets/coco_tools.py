@@ -1,0 +1,58 @@
+"""COCO files of tools in which people draw on the picture as a viewer shows it, as EXIF turns it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from detector.data.images import read_image_size
+
+UPRIGHT = "upright"  # as orientation in `info`, of the files that `detector` writes
+# CVAT writes COCO by Datumaro, whose licenses these are.
+_LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
+_LABEL_STUDIO = "Label Studio"  # as contributor
+
+
+def drawn_upright(content: Mapping[str, Any]) -> bool:
+    """Whether a file says that its boxes are of the upright pictures, not of the pixels as stored."""
+    by_cvat = content.get("licenses") == _LICENSES_OF_CVAT
+    return by_cvat or of_label_studio(content) or _info(content).get("orientation") == UPRIGHT
+
+
+def of_label_studio(content: Mapping[str, Any]) -> bool:
+    return _info(content).get("contributor") == _LABEL_STUDIO
+
+
+def _info(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    info = content.get("info")
+    return info if isinstance(info, dict) else {}
+
+
+def correct_label_studio(content: Mapping[str, Any], paths: Mapping[int | str, str | Path]) -> None:
+    """Set the sizes of pictures in a file of Label Studio to those upright, and stretch polygons to them.
+
+    It writes sizes of the pixels as stored. Rectangles are in pixels of the upright picture, polygons are
+    its percentages of the size as stored (convert_to_coco of label-studio-sdk).
+
+    Args:
+        content: of :func:`detector.data.datasets.coco.read_instances`; changed in place.
+        paths: the file of each picture, by the id of its entry, where it is there.
+    """
+    if not of_label_studio(content):
+        return
+    stretched: dict[int | str, tuple[float, float]] = {}
+    for image in content["images"]:
+        if image["id"] in paths:
+            height, width = read_image_size(paths[image["id"]], apply_orientation=True)
+            stated = image.get("height"), image.get("width")
+            if stated == (width, height) != (height, width):
+                stretched[image["id"]] = width / height, height / width
+            if stated in ((width, height), (None, None)):
+                image["height"], image["width"] = height, width
+    for row in content["annotations"]:
+        factors, box = stretched.get(row.get("image_id"), (1.0, 1.0)), row["bbox"]
+        if row.get("segmentation") and _is_box(box):
+            row["bbox"] = [value * factor for value, factor in zip(box, factors * 2, strict=True)]
+
+
+def _is_box(box: object) -> bool:
+    return isinstance(box, list) and len(box) == 4 and all(isinstance(value, (int, float)) for value in box)
