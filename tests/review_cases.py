@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from detector.data.formats import ReviewBox, ReviewImage
+from detector.data.formats import ReviewImage
 from detector.data.formats.review_file import start_of
+from detector.data.labeled_box import LabeledBox
 from detector.review.store import NewImage, Store
 
 CLASSES = ("bird", "<b>car</b> & co")
 TOKEN, PORT, HOST = "secret-token", 8460, "127.0.0.1:8460"
 
 
-def new_image(name: str, *boxes: ReviewBox, size=(60, 80), tags=CLASSES[:1], **options) -> NewImage:
+def new_image(name: str, *boxes: LabeledBox, size=(60, 80), tags=CLASSES[:1], **options) -> NewImage:
     image = ReviewImage(name, size, boxes)
     return NewImage(name, size, True, start_of(image, tags), [[1, 2, 30, 40, 0, 0.5]], **options)
 
@@ -27,8 +28,8 @@ def make_store(folder: Path, count: int = 3) -> Store:
     images = []
     for number in range(count):
         boxes = (
-            ReviewBox(CLASSES[0], (10, 10, 30, 40), 0.9),
-            ReviewBox(CLASSES[1], (40, 5.5, 70, 50), 0.2, doubtful=True),
+            LabeledBox(CLASSES[0], (10, 10, 30, 40), 0.9),
+            LabeledBox(CLASSES[1], (40, 5.5, 70, 50), 0.2, doubtful=True),
         )
         name = f"{number}.png"
         near = [f"{other}.png" for other in reversed(range(count)) if other != number]

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from review_cases import CLASSES, new_image
 
-from detector.data.formats import ReviewBox, review_import
+from detector.data.formats import review_import
+from detector.data.labeled_box import LabeledBox
 from detector.review.store import Store
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -89,9 +90,9 @@ def running(tmp_path: Path) -> Iterator[Running]:
     for number in range(4):
         Image.new("RGB", (400, 300), (40 * number, 90, 120)).save(tmp_path / f"{number}.png")
         boxes = (
-            ReviewBox(BIRD, (50, 50, 150, 150), 0.9),
-            ReviewBox(CAR, (200, 100, 300, 200), 0.5),
-            ReviewBox(BIRD, (10, 10, 40, 40), 0.15),  # hidden: it scores less than the least score
+            LabeledBox(BIRD, (50, 50, 150, 150), 0.9),
+            LabeledBox(CAR, (200, 100, 300, 200), 0.5),
+            LabeledBox(BIRD, (10, 10, 40, 40), 0.15),  # hidden: it scores less than the least score
         )
         new = new_image(f"{number}.png", *boxes, size=(300, 400), tags=CLASSES)
         near = [[60, 55, 150, 150, 0, 0.7], [320, 210, 390, 290, 1, 0.6], [325, 215, 380, 280, 1, 0.4]]

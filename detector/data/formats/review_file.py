@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from detector.data.formats.review import ReviewBox, ReviewImage
+from detector.data.formats.review import ReviewImage
+from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError, describe_value
 from detector.utils.files import reading
 
@@ -61,6 +62,7 @@ def start_of(image: ReviewImage, tags: Sequence[str] = (), unknown: Sequence[str
             "status": "accepted" if box.reviewed else "proposed",
             "doubtful": box.doubtful,
             "difficult": box.difficult,
+            "truncated": box.truncated,
         }
         for number, box in enumerate(image.boxes)
     ]
@@ -139,7 +141,9 @@ def _add(state: State, action: Action) -> None:
     if any(box["id"] == action["id"] for box in state["boxes"]):
         raise DataError(f"the image has a box {action['id']!r} already")
     new = {"id": action["id"], "label": action["label"], "box": [*action["box"]], "score": None}
-    state["boxes"].append(new | {"status": "accepted", "doubtful": False, "difficult": False})
+    state["boxes"].append(
+        new | {"status": "accepted", "doubtful": False, "difficult": False, "truncated": False}
+    )
 
 
 def _change(state: State, action: Action) -> None:
@@ -303,13 +307,14 @@ def as_review_image(name: str, size: tuple[int, int], state: State, *, upright: 
     """The boxes that were not rejected. A skipped image and one with undecided boxes are not complete."""
     left = [box for box in state["boxes"] if box["status"] != "rejected"]
     boxes = tuple(
-        ReviewBox(
+        LabeledBox(
             box["label"],
             tuple(box["box"]),
             box["score"],
             box["status"] == "accepted",
             box["doubtful"],
             box["difficult"],
+            box["truncated"],
         )
         for box in left
     )

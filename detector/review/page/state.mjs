@@ -15,7 +15,8 @@ export function startState(start) {
 const changes = {
   add(state, action) {
     const { id, label, box } = action;
-    state.boxes.push({ id, label, box: [...box], score: null, status: "accepted", doubtful: false, difficult: false });
+    const flags = { doubtful: false, difficult: false, truncated: false };
+    state.boxes.push({ id, label, box: [...box], score: null, status: "accepted", ...flags });
   },
   change(state, action) {
     const box = find(state, action.id);

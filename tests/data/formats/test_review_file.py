@@ -12,9 +12,10 @@ import pytest
 from review_cases import CLASSES, draw_pictures, make_store
 
 from detector.data.datasets.image_labels import ImageLabels
-from detector.data.formats import ReviewBox, ReviewImage, review_import
+from detector.data.formats import ReviewImage, review_import
 from detector.data.formats.review_file import as_review_image, read_states, replay, start_of
 from detector.data.hints import read_hints
+from detector.data.labeled_box import LabeledBox
 from detector.data.reviewed import read_reviewed
 from detector.utils.errors import DataError
 
@@ -22,9 +23,9 @@ BIRD, CAR = CLASSES
 SIZE = (60, 80)  # (height, width)
 KINDS = ("add", "change", "accept", "reject", "accept_all", "tag")
 BOXES = (
-    ReviewBox(BIRD, (10, 10, 30, 40), 0.9),
-    ReviewBox(BIRD, (40, 5, 70, 50), 0.2),
-    ReviewBox(CAR, (1, 2, 3, 4), 0.1, doubtful=True),
+    LabeledBox(BIRD, (10, 10, 30, 40), 0.9),
+    LabeledBox(BIRD, (40, 5, 70, 50), 0.2),
+    LabeledBox(CAR, (1, 2, 3, 4), 0.1, doubtful=True),
 )
 START = start_of(ReviewImage("a.png", SIZE, BOXES), tags=[BIRD])
 
