@@ -18,6 +18,7 @@ LAYERS = (
     ("self_training",),
     ("inference",),
     ("labeling", "report"),
+    ("review",),
     ("commands",),
     ("__init__", "__main__"),
 )

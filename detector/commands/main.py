@@ -35,6 +35,7 @@ COMMANDS = {  # in the order in which they are used
     "suggest": Command(
         "Suggest the training images from whose boxes the detector would learn most", takes_config=True
     ),
+    "review": Command("Correct boxes in the browser, on a page of this machine", takes_config=True),
     "review-import": Command("Keep the boxes that a person has corrected or accepted"),
     "report": Command("Write an HTML page about a run"),
     "export": Command(

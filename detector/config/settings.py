@@ -54,8 +54,9 @@ class DatasetSettings:
         "For experiments: the ground-truth boxes of this share of the training images, drawn by SEED, count "
         "as reviewed.", most=1, affects=PSEUDO_BOXES)
     hints: str = training_key("",
-        "Points in objects and counts of objects of some training images: JSON lines, or an export of Label "
-        "Studio or CVAT with points (docs/labeling.md); empty: none.", affects=PSEUDO_BOXES, path=True)
+        "Points in objects and counts of objects of some training images: JSON lines, an export of Label "
+        "Studio or CVAT with points, or the file of detector review (docs/labeling.md); empty: none.",
+        affects=PSEUDO_BOXES, path=True)
     difficult_labels: bool = key(True, "A difficult object (COCO: an iscrowd region) labels its image.")
     coco_json: str = key("annotations/instances_{split}.json",
         "Annotation file of a split below ROOT, for the format coco.", resume=ALWAYS, path=True)

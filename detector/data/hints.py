@@ -6,7 +6,7 @@ A file of hints has JSON lines, one per image:
 
 A class of which an image has points has one in each of its objects, or at least in some. `file` is as in a
 table of image labels, or an image id. Points are in pixels of the image. A .json is an export of Label Studio
-with keypoints instead, an .xml one of CVAT with points.
+with keypoints instead, an .xml one of CVAT with points, a .sqlite the file of detector review.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from detector.data.datasets.annotated import AnnotatedImages, hint_nearest, unknown_class
 from detector.data.datasets.image_table import json_lines
-from detector.data.formats import cvat, label_studio
+from detector.data.formats import cvat, label_studio, review_file
 from detector.data.images import read_orientation
 from detector.data.orientation import inverse, turn_box, turn_size
 from detector.data.reviewed import find_id
@@ -43,7 +43,7 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
     """
     indices = {image_id: i for i, image_id in enumerate(dataset.image_ids)}
     mistakes, found = ErrorList(path), dict[str, Hints]()
-    for line, content in _entries(path, mistakes):
+    for line, content, upright in _entries(path, mistakes, dataset.apply_orientation):
         try:
             if not {"file"} <= content.keys() <= _KEYS:
                 raise DataError(f"expected {_EXAMPLE}")
@@ -54,12 +54,12 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
                 hint = hint_nearest(image_id, indices)
                 raise DataError(f"image {content['file']!r} is not in {dataset.name}{hint}")
             index = indices[image_id]
-            # People set points on the upright image in a tool; a file of lines means what the data set does.
-            of_tool = not line and not dataset.apply_orientation
-            orientation = read_orientation(dataset.image_path(index)) if of_tool else 1
-            size = turn_size(dataset.image_size(index), orientation)
+            turned = upright != dataset.apply_orientation
+            orientation = read_orientation(dataset.image_path(index)) if turned else 1
+            size = turn_size(dataset.image_size(index), orientation)  # of the image that the points are of
             hints = _hints(content, size, dataset.class_names)
-            found[image_id] = replace(hints, points=_turn(hints.points, inverse(orientation), size))
+            back = inverse(orientation) if upright else orientation
+            found[image_id] = replace(hints, points=_turn(hints.points, back, size))
         except DataError as error:
             mistakes.add(line, error if line else f"image {content['file']!r}: {error}")
     mistakes.check()
@@ -68,18 +68,29 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
     return found
 
 
-def _entries(path: Path, mistakes: ErrorList) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line, or 0, and content of each image; of an export, of those that have points."""
+def _entries(path: Path, mistakes: ErrorList, upright: bool) -> Iterator[tuple[int, dict[str, Any], bool]]:
+    """Line, or 0, and content of each image that has points or counts, and whether they are of it upright.
+
+    Args:
+        upright: whether the images of the data set are, which a file of lines means.
+    """
     suffix = path.suffix.lower()
+    if suffix == review_file.SUFFIX:
+        yield from (
+            (0, {"file": name, **hints}, turned) for name, hints, turned in review_file.read_hints(path)
+        )
+        return
     if suffix not in (".json", ".xml"):
-        yield from json_lines(read_text(path, "file of points").split("\n"), mistakes)
+        lines = json_lines(read_text(path, "file of points").split("\n"), mistakes)
+        yield from ((line, content, upright) for line, content in lines)
         return
     with reading(path, "file of points"):
         if suffix == ".xml":
             images = cvat.read_points(path)
         else:
             images = label_studio.read_points(json.loads(path.read_bytes()))
-        yield from ((0, {"file": name, "points": points}) for name, points in images if points)
+        # People set points on the upright image in a tool.
+        yield from ((0, {"file": name, "points": points}, True) for name, points in images if points)
 
 
 def _turn(points: Tensor, orientation: int, size: tuple[int, int]) -> Tensor:

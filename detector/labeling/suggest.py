@@ -33,7 +33,7 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 RULES = ("information-density", "typical", "entropy", "random")
-_SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
+SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 
 def suggest(
@@ -77,7 +77,7 @@ def _suggest(
     output: Path,
     formats: Sequence[str],
 ) -> list[ReviewImage]:
-    cfg, weights = _find_detector(config_file, overrides)
+    cfg, weights = find_detector(config_file, overrides)
     training_set = build_training_set(cfg)
     dataset, reviewed = training_set.dataset, training_set.reviewed
     cfg = name_classes(cfg, dataset)
@@ -85,13 +85,13 @@ def _suggest(
     left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
-    folder = common_folder(((dataset.image_path(i), _name(dataset, i)) for i in left), formats)
+    folder = common_folder(((dataset.image_path(i), image_name(dataset, i)) for i in left), formats)
     outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
-    empty = [ReviewImage(_name(dataset, i), dataset.image_size(i), ()) for i in left]
+    empty = [ReviewImage(image_name(dataset, i), dataset.image_size(i), ()) for i in left]
     files = encode_all(formats, empty, dataset.class_names, folder)
     outputs.check(["images.txt", *(name for name, _ in files)])
     device = start_run(cfg, output)
-    found = _assess(cfg, device, training_set, left, boxed, by)
+    found = assess(cfg, device, training_set, left, boxed, by)
     if by == "random":
         rows = found.values.argsort(descending=True)[:count].tolist()
     else:
@@ -106,7 +106,7 @@ def _suggest(
     return chosen
 
 
-def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[Settings, Path]:
+def find_detector(config_file: str, overrides: Sequence[object]) -> tuple[Settings, Path]:
     """The config, and the checkpoint of the weak detector in its OUTPUT_DIR."""
     cfg = load_cfg(config_file, overrides)
     weights = find_checkpoint(cfg.output_dir, "weak")
@@ -118,24 +118,31 @@ def _find_detector(config_file: str, overrides: Sequence[object]) -> tuple[Setti
     return cfg, weights
 
 
-class _Assessed(NamedTuple):
-    """The N images without reviewed boxes, and the K with them."""
+class Assessed(NamedTuple):
+    """What a weak detector says of N images without reviewed boxes, and of K with them."""
 
     values: Tensor  # (N,) float64, what there is to learn from an image
     features: Tensor  # (N, F)
     known_features: Tensor  # (K, F)
     images: list[ReviewImage]  # N, with the boxes that the detector finds
+    tag_scores: Tensor  # (N, C), the best score of each class in the image
+    candidates: list[Tensor]  # N, of :func:`best_candidates`
 
 
-def _assess(
+def assess(
     cfg: Settings,
     device: torch.device,
     training_set: TrainingSet,
     indices: Sequence[int],
     boxed: Sequence[int],
     by: str,
-) -> _Assessed:
-    """What the rule `by` says of the images `indices`; those of `boxed` have reviewed boxes."""
+) -> Assessed:
+    """What the rule `by` says of the images `indices`; those of `boxed` have reviewed boxes.
+
+    Args:
+        cfg: its DATASETS.CLASSES are not empty.
+        by: one of `RULES`.
+    """
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
     precision, features = build_precision(cfg, device), []
     weak = _network(cfg, "weak").to(device).eval()
@@ -151,18 +158,20 @@ def _assess(
     def boxes_of(index: int, scores: Scores) -> tuple[Detections, list[int]]:
         unknown = dataset.unknown(index)
         unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
-        return tagged_boxes(scores, labels[index], unknown, score_threshold=_SCORE_THRESHOLD)
+        return tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
 
     for _ in described(build_test_loader(cfg, dataset, boxed, training_set.proposals)):
         pass  # their features are enough
     loader = described(build_test_loader(cfg, dataset, indices, training_set.proposals))
     scored = predict(weak, loader, device=device, precision=precision)
-    values, images = [], []
+    values, images, tag_scores, candidates = [], [], [], []
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
         found, doubtful = boxes_of(index, scores)
         values.append(entropy(scores, labels[index]))
-        name, size = _name(dataset, index), dataset.image_size(index)
+        tag_scores.append(scores.scores.amax(dim=0) if len(scores.scores) else torch.zeros(labels.shape[1]))
+        candidates.append(best_candidates(scores, labels[index]))
+        name, size = image_name(dataset, index), dataset.image_size(index)
         image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
         images.append(replace(image, upright=dataset.apply_orientation))
     known, new = torch.stack(features).split([len(boxed), len(indices)])
@@ -174,7 +183,24 @@ def _assess(
         value = typical
     elif by == "information-density":
         value = information_density(value, typical)
-    return _Assessed(value, new, known, images)
+    return Assessed(value, new, known, images, torch.stack(tag_scores), candidates)
+
+
+def best_candidates(scores: Scores, labels: Tensor, count: int = 200) -> Tensor:
+    """The best proposals of an image for a person to choose from, best first.
+
+    Returns:
+        (K, 6): x1, y1, x2, y2, class, score.
+
+    Args:
+        labels: (C,) bool, the tagged classes, of which each proposal has its best; all if there are none.
+        count: at most so many.
+    """
+    labels = labels if labels.any() else torch.ones_like(labels)
+    best, label = scores.scores.where(labels, -1.0).max(dim=1)  # (R,)
+    rows = best.argsort(descending=True, stable=True)[:count]
+    boxes = scores.boxes[rows, label[rows]]  # (K, 4)
+    return torch.cat([boxes, label[rows, None].float(), best[rows, None]], dim=1)
 
 
 def _network(cfg: Settings, model: Model) -> WeakRCNN | FasterRCNN:
@@ -184,7 +210,7 @@ def _network(cfg: Settings, model: Model) -> WeakRCNN | FasterRCNN:
     return restore_network(own, checkpoint, file, model)
 
 
-def _name(dataset: AnnotatedImages, index: int) -> str:
+def image_name(dataset: AnnotatedImages, index: int) -> str:
     """The name of an image in the files: its id with the suffix of its file."""
     image_id, suffix = dataset.image_ids[index], dataset.image_path(index).suffix
     return image_id if image_id.endswith(suffix) else image_id + suffix

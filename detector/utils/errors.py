@@ -138,6 +138,7 @@ def counted(number: int, one: str, several: str) -> str:
 EXTRAS = {
     "train": ("torchvision", "yacs", "yaml", "numpy", "PIL", "tqdm", "jinja2", "markupsafe", "tensorboard"),
     "opencv": ("cv2",),
+    "review": ("starlette", "uvicorn"),
 }
 
 

@@ -129,7 +129,7 @@ def test_reviewed_images_are_not_suggested_again(run: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["images.txt", "coco.json", "tasks.json"])
 def test_the_tasks_of_someone_else_stay(run: Path, tmp_path: Path, monkeypatch, name: str) -> None:
     """That is an error before any image is read."""
-    monkeypatch.setattr(suggesting, "_assess", lambda *_: pytest.fail("the images are assessed"))
+    monkeypatch.setattr(suggesting, "assess", lambda *_: pytest.fail("the images are assessed"))
     (tmp_path / name).write_text("mine")
     with pytest.raises(UserError, match=f"{name} exists"):
         suggested(run, tmp_path, formats=("coco", "label-studio"))
@@ -158,13 +158,13 @@ def test_a_run_that_was_moved(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_folder_is_locked_while_images_are_scored(run: Path, tmp_path: Path, monkeypatch) -> None:
-    assess, seen = suggesting._assess, []
+    assess, seen = suggesting.assess, []
 
     def look(*arguments):
         seen.append((tmp_path / "next" / ".lock").exists())
         return assess(*arguments)
 
-    monkeypatch.setattr(suggesting, "_assess", look)
+    monkeypatch.setattr(suggesting, "assess", look)
     suggested(run, tmp_path / "next")
     assert seen == [True]
     assert not (tmp_path / "next" / ".lock").exists()
@@ -172,13 +172,13 @@ def test_the_folder_is_locked_while_images_are_scored(run: Path, tmp_path: Path,
 
 @pytest.mark.parametrize(("precision", "expected"), [("tf32", "tf32"), ("float32", "ieee")])
 def test_it_runs_as_the_config_says(run: Path, tmp_path: Path, monkeypatch, precision, expected) -> None:
-    assess, seen = suggesting._assess, []
+    assess, seen = suggesting.assess, []
 
     def look(*arguments):
         seen.append(torch.backends.cuda.matmul.fp32_precision)
         return assess(*arguments)
 
-    monkeypatch.setattr(suggesting, "_assess", look)
+    monkeypatch.setattr(suggesting, "assess", look)
     monkeypatch.setattr(torch, "set_num_threads", seen.append)
     suggested(run, tmp_path / "next", words=("PRECISION", precision, "THREADS", 3))
     assert seen == [3, expected]

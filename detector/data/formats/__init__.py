@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from detector.data.formats import coco, cvat, label_studio, voc, yolo
+from detector.data.formats import coco, cvat, label_studio, review_file, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
 from detector.utils.errors import DataError, counted
@@ -61,8 +61,9 @@ def review_import(
 
     Args:
         path: what :func:`encode_review` wrote or the tool exported: a JSON file of COCO or Label Studio, an
-            XML file of CVAT, the folder of VOC's Annotations or the one above, or YOLO's, with data.yaml or
-            another file of the class names (:func:`detector.data.formats.yolo.find_names`).
+            XML file of CVAT, the SQLite file of detector review, the folder of VOC's Annotations or the one
+            above, or YOLO's, with data.yaml or another file of the class names
+            (:func:`detector.data.formats.yolo.find_names`).
         images: the folder of images, for the sizes that YOLO's files and tasks of others lack, and for the
             names that VOC's do.
         reviewed: "flags": only what the file says was reviewed; "all": all boxes of all images were.
@@ -122,7 +123,12 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
             tasks = isinstance(content, list)
             found = label_studio.read(content, images, path) if tasks else coco.read(path, images)
             return check_images(found, reviewed, path)
-        raise DataError("it is neither .json (COCO, Label Studio) nor .xml (CVAT); VOC and YOLO are folders")
+        if path.suffix.lower() == review_file.SUFFIX:
+            return check_images(review_file.read(path), reviewed, path)
+        raise DataError(
+            "it is neither .json (COCO, Label Studio) nor .xml (CVAT) nor .sqlite (detector review); VOC and "
+            "YOLO are folders"
+        )
 
 
 def other_tool(content: object) -> str:

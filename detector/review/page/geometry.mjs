@@ -1,0 +1,96 @@
+// Functions on boxes [x1, y1, x2, y2] in pixels of the image; half-open, as everywhere in detector.
+
+export const area = ([x1, y1, x2, y2]) => Math.max(0, x2 - x1) * Math.max(0, y2 - y1);
+
+export function iou(a, b) {
+  const shared = area([
+    Math.max(a[0], b[0]),
+    Math.max(a[1], b[1]),
+    Math.min(a[2], b[2]),
+    Math.min(a[3], b[3]),
+  ]);
+  const union = area(a) + area(b) - shared;
+  return union > 0 ? shared / union : 0;
+}
+
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+export const contains = (box, [x, y]) => box[0] <= x && x <= box[2] && box[1] <= y && y <= box[3];
+
+// The box between two corners, in the image; null if it is smaller than `least` pixels on a side.
+export function boxBetween([ax, ay], [bx, by], { width, height }, least = 2) {
+  const box = [
+    clamp(Math.min(ax, bx), 0, width),
+    clamp(Math.min(ay, by), 0, height),
+    clamp(Math.max(ax, bx), 0, width),
+    clamp(Math.max(ay, by), 0, height),
+  ];
+  return box[2] - box[0] >= least && box[3] - box[1] >= least ? box : null;
+}
+
+// The box after a drag of one of its handles: "move", or the sides that follow the pointer, such as "nw" or "e".
+export function drag(box, handle, [dx, dy], { width, height }, least = 2) {
+  let [x1, y1, x2, y2] = box;
+  if (handle === "move") {
+    dx = clamp(dx, -x1, width - x2);
+    dy = clamp(dy, -y1, height - y2);
+    return [x1 + dx, y1 + dy, x2 + dx, y2 + dy];
+  }
+  if (handle.includes("w")) x1 = clamp(x1 + dx, 0, x2 - least);
+  if (handle.includes("e")) x2 = clamp(x2 + dx, x1 + least, width);
+  if (handle.includes("n")) y1 = clamp(y1 + dy, 0, y2 - least);
+  if (handle.includes("s")) y2 = clamp(y2 + dy, y1 + least, height);
+  return [x1, y1, x2, y2];
+}
+
+// The smallest of the boxes under a point: a small one is not hidden by a large one.
+export function smallestAt(boxes, point) {
+  const under = boxes.filter((each) => contains(each.box, point));
+  return under.reduce((best, each) => (best && area(best.box) <= area(each.box) ? best : each), null);
+}
+
+// The candidates [x1, y1, x2, y2, class, score] that a box may snap to, the nearest first: those under the pointer,
+// or all without one, that overlap it by at least 0.3.
+export function snapTargets(box, candidates, point, least = 0.3) {
+  return candidates
+    .filter((each) => !point || contains(each, point))
+    .map((each) => ({ box: each.slice(0, 4), overlap: iou(box, each) }))
+    .filter(({ overlap }) => least <= overlap && overlap < 0.999)
+    .sort((a, b) => b.overlap - a.overlap)
+    .map((each) => each.box);
+}
+
+// The candidates around a point, the best first: by score, less for those whose middle is far from the point.
+// Those that overlap a box that is there already by more than 0.5 are left out, as are near copies.
+export function candidatesAt(candidates, point, boxes, most = 8) {
+  const rated = candidates
+    .filter((each) => contains(each, point) && boxes.every((box) => iou(box, each) <= 0.5))
+    .map((each) => {
+      const [x1, y1, x2, y2] = each;
+      const away = Math.hypot((point[0] - (x1 + x2) / 2) / (x2 - x1), (point[1] - (y1 + y2) / 2) / (y2 - y1));
+      return { box: [x1, y1, x2, y2], label: each[4], value: each[5] * Math.exp(-4 * away * away) };
+    })
+    .sort((a, b) => b.value - a.value);
+  const chosen = [];
+  for (const each of rated) {
+    if (chosen.length === most) break;
+    if (chosen.every((other) => iou(other.box, each.box) < 0.8)) chosen.push(each);
+  }
+  return chosen;
+}
+
+// A view is the scale of the image on the screen and the place of its corner there.
+export function fit(image, screen, margin = 16) {
+  const scale = Math.min((screen.width - 2 * margin) / image.width, (screen.height - 2 * margin) / image.height);
+  const safe = Math.max(scale, 0.01);
+  return { scale: safe, x: (screen.width - image.width * safe) / 2, y: (screen.height - image.height * safe) / 2 };
+}
+
+// The view after zooming by a factor around a place of the screen, which stays where it is.
+export function zoom(view, factor, [x, y], least = 0.02, most = 64) {
+  const scale = clamp(view.scale * factor, least, most);
+  const ratio = scale / view.scale;
+  return { scale, x: x - (x - view.x) * ratio, y: y - (y - view.y) * ratio };
+}
+
+export const toImage = (view, [x, y]) => [(x - view.x) / view.scale, (y - view.y) / view.scale];

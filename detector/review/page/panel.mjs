@@ -1,0 +1,102 @@
+// The lists beside the picture, and the header: what they show. What a person does with them calls `on`.
+
+import { make } from "./stage.mjs";
+import { shownClasses } from "./state.mjs";
+
+// Bright enough for dark text. Each class has its name beside its color.
+const COLORS = ["#5b9dff", "#ff7a6b", "#35d08a", "#ffc53d", "#c08bff", "#2fd0ea", "#ff85c2", "#b2e03b", "#e0ab78", "#c3cad6"];
+const MARKS = { accepted: "✓", proposed: "", rejected: "✗" };
+const ENOUGH = { images: 30, corrections: 0.3 }; // of the last images, from which a person can stop
+
+export const byId = (id) => document.getElementById(id);
+
+export const colorOf = (classes, label) => COLORS[classes.indexOf(label) % COLORS.length];
+
+export function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function swatch(color) {
+  const made = element("span", { className: "swatch" });
+  made.style.background = color;
+  return made;
+}
+
+export function boxText(box) {
+  const parts = [MARKS[box.status], box.label, box.doubtful ? "?" : "", box.score === null ? "" : box.score.toFixed(2)];
+  return parts.filter(Boolean).join(" ");
+}
+
+export function showBoxes({ state, selected, classes, hidden }, on) {
+  const rows = state.boxes.filter((box) => !hidden.has(box.id)).map((box) => {
+    const button = element("button", { onclick: () => on.choose(box.id) },
+      swatch(colorOf(classes, box.label)),
+      element("span", { className: "label", textContent: box.label }),
+      element("span", { textContent: MARKS[box.status], title: box.status }),
+      element("span", { className: "score", textContent: box.score?.toFixed(2) ?? "drawn" }));
+    button.setAttribute("aria-current", box.id === selected);
+    button.setAttribute("aria-label", `${box.label}, ${box.status}${box.doubtful ? ", doubtful" : ""}`);
+    return element("li", { className: box.status }, button);
+  });
+  byId("boxes").replaceChildren(...rows);
+  byId("boxes").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+  const open = state.boxes.filter((box) => box.status === "proposed").length - hidden.size;
+  const parts = [open ? `${open} to decide` : "", hidden.size ? `${hidden.size} below the least score` : ""];
+  byId("box-count").textContent = parts.filter(Boolean).join(", ");
+}
+
+export function showClasses({ image, state, classes, label }, filter, on) {
+  const shown = shownClasses(image.start, state, classes);
+  const wanted = filter.trim().toLowerCase();
+  const rows = classes.filter((name) => name.toLowerCase().includes(wanted)).map((name) => {
+    const number = classes.indexOf(name) + 1;
+    const key = number < 10 ? [element("kbd", { textContent: number })] : [];
+    const button = element("button", { className: "class", onclick: () => on.label(name) },
+      swatch(colorOf(classes, name)), name, ...key);
+    button.setAttribute("aria-pressed", name === label);
+    return element("tr", {}, element("td", {}, button), element("td", {}, tagButton(name)), element("td", {}, count(name)));
+  });
+  byId("classes").tBodies[0].replaceChildren(...rows);
+
+  function tagButton(name) {
+    const corrected = state.tags[name] !== undefined;
+    const unknown = !corrected && image.start.unknown.includes(name);
+    const text = unknown ? "unknown" : shown.includes(name) ? (corrected ? "missing" : "shown") : corrected ? "wrong" : "–";
+    const button = element("button", { className: `tag${corrected ? " corrected" : ""}`, textContent: text });
+    button.onclick = () => on.tag(name);
+    button.setAttribute("aria-label", `Tag ${name}: ${text === "–" ? "not shown" : text}`);
+    button.title = "shown: as tagged; wrong: it is not there; missing: it is there without a tag";
+    return button;
+  }
+
+  function count(name) {
+    const input = element("input", { type: "number", min: 1, max: 65535, value: state.counts[name] ?? "" });
+    input.setAttribute("aria-label", `Number of ${name}`);
+    input.onchange = () => on.count(name, input.value === "" ? null : Math.max(1, Math.round(Number(input.value)) || 1));
+    return input;
+  }
+}
+
+export function showProgress({ total, decided, skipped, recent }) {
+  byId("bar").max = Math.max(total, 1);
+  byId("bar").value = decided;
+  byId("counts").textContent = `${decided} of ${total} reviewed${skipped ? `, ${skipped} skipped` : ""}`;
+  const most = Math.max(3, ...recent.map((each) => each.corrections));
+  const width = 240 / ENOUGH.images;
+  byId("curve").replaceChildren(...recent.map(({ corrections }, i) => {
+    const height = 1 + (46 * corrections) / most;
+    return make("rect", { x: i * width, y: 48 - height, width: width - 1, height });
+  }));
+  const sum = (key) => recent.reduce((total, each) => total + each[key], 0);
+  const mean = sum("corrections") / recent.length;
+  let text = "None reviewed yet.";
+  if (recent.length) {
+    const images = recent.length === 1 ? "image" : `${recent.length} images`;
+    text = `The last ${images}: ${mean.toFixed(1)} corrections each, `;
+    text += `${(sum("actions") / Math.max(1, sum("boxes"))).toFixed(1)} actions a box.`;
+    if (recent.length >= ENOUGH.images && mean < ENOUGH.corrections) text += " You can stop: few boxes change any more.";
+  }
+  byId("curve-text").textContent = text;
+}

@@ -1,0 +1,193 @@
+"""From the config of a run to what the server needs: the file of the review and the pictures."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from tqdm import tqdm
+
+from detector.config import Settings
+from detector.data.build import build_training_set, name_classes
+from detector.data.datasets.annotated import AnnotatedImages, unknown_class
+from detector.data.formats import ReviewImage, review_image, review_import, turn_images
+from detector.data.formats.review_file import SUFFIX, start_of
+from detector.data.reviewed import find_id
+from detector.data.training_set import TrainingSet
+from detector.engine.run_folder import start_run
+from detector.inference.load import find_checkpoint, load
+from detector.labeling.label import tagged_boxes
+from detector.labeling.suggest import (
+    RULES,
+    SCORE_THRESHOLD,
+    Assessed,
+    assess,
+    best_candidates,
+    find_detector,
+    image_name,
+)
+from detector.labeling.suggestions import choose
+from detector.review.pictures import Pictures
+from detector.review.store import NewImage, Store
+from detector.utils.errors import DataError, UserError
+from detector.utils.files import file_digest
+
+logger = logging.getLogger(__name__)
+
+_MOST_CHOSEN = 1000  # images that are ordered by their differences, which takes longer with each
+_SIMILAR = 30  # images that are known as similar to one
+
+
+class Session(NamedTuple):
+    """What :func:`detector.review.server.make_app` takes."""
+
+    store: Store
+    pictures: Pictures
+    title: str
+
+
+def open_session(
+    config_file: str,
+    overrides: Sequence[object],
+    *,
+    file: Path | None = None,
+    boxes: Path | None = None,
+    reviewed: Literal["flags", "all"] = "flags",
+) -> Session:
+    """Open the review of a run; where there is none, or the detector has changed, find boxes first.
+
+    Images that a person has begun with keep the boxes that they had. Those with reviewed boxes in
+    DATASETS.BOXED are left out.
+
+    Args:
+        config_file, overrides: as :func:`detector.labeling.suggest.suggest` takes them.
+        file: of the review; None: review.sqlite in the folder of the run.
+        boxes, reviewed: a file of another tool to go on from, as :func:`review_import` takes it.
+
+    Raises:
+        UserError, OSError: there is no detector, no image, or a file cannot be used.
+    """
+    cfg, weights = find_detector(config_file, overrides)
+    training_set = build_training_set(cfg)
+    dataset, cfg = training_set.dataset, name_classes(cfg, training_set.dataset)
+    file = Path(cfg.output_dir) / f"review{SUFFIX}" if file is None else file
+    if file.suffix != SUFFIX:
+        raise UserError(f"{file} is no name for the file of a review, expected the suffix {SUFFIX}")
+    student = find_checkpoint(cfg.output_dir)
+    imported = None if boxes is None else _import(boxes, reviewed, dataset)
+    store = Store(file, dataset.class_names)
+    digest = f"{file_digest(weights)} {file_digest(student)}"
+    known = store.get_meta("weights") == digest and store.names()
+    if imported or not known:
+        images = _find_boxes(cfg, training_set, student if student != weights else None, imported or {})
+        store.add_images(images, {"weights": digest})
+    rows = {image_name(dataset, index): index for index in range(len(dataset))}
+    names = store.names()
+    if missing := [name for name in names.values() if name not in rows]:
+        raise UserError(
+            f"{file} has the image {missing[0]!r}, which {dataset.name} has not: name another file (--file)"
+        )
+    paths = {number: dataset.image_path(rows[name]) for number, name in names.items()}
+    return Session(store, Pictures(paths, upright=dataset.apply_orientation), Path(cfg.output_dir).name)
+
+
+def _import(
+    path: Path, reviewed: Literal["flags", "all"], dataset: AnnotatedImages
+) -> dict[str, ReviewImage]:
+    """The images of a file that are in the data set, by their names there."""
+    rows = {image_id: index for index, image_id in enumerate(dataset.image_ids)}
+    images = review_import(path, reviewed=reviewed)
+    here = [image for image in images if find_id(image.name, rows) in rows]
+    if not here:
+        raise DataError(f"{path}: none of its {len(images)} images is in {dataset.name}")
+    indices = [rows[find_id(image.name, rows)] for image in here]
+    paths = [dataset.image_path(index) for index in indices]
+    found = {}
+    for index, image in zip(
+        indices, turn_images(path, here, paths, upright=dataset.apply_orientation), strict=True
+    ):
+        if image.size != dataset.image_size(index):
+            size = dataset.image_size(index)
+            raise DataError(f"{path}: image {image.name!r} has the size {image.size}, expected {size}")
+        for box in image.boxes:
+            if box.label not in dataset.class_names:
+                problem = unknown_class(box.label, dataset.class_names)
+                raise DataError(f"{path}: image {image.name!r} has a box of {problem}")
+        found[image_name(dataset, index)] = image
+    logger.info("imported    boxes of %d of %d images of %s", len(found), len(images), path)
+    return found
+
+
+def _find_boxes(
+    cfg: Settings, training_set: TrainingSet, student: Path | None, imported: dict[str, ReviewImage]
+) -> list[NewImage]:
+    """The images without reviewed boxes, in the order of detector suggest."""
+    dataset, reviewed = training_set.dataset, training_set.reviewed
+    boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
+    left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
+    if not left:
+        raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes (DATASETS.BOXED)")
+    device = start_run(cfg, Path(cfg.output_dir))
+    found = assess(cfg, device, training_set, left, boxed, RULES[0])
+    if student is not None:
+        found = _with_student(found, student, dataset, left, str(device))
+    labels = torch.from_numpy(training_set.labels())  # (all images, C) bool
+    known = {"known_features": found.known_features, "known_labels": labels[boxed]}
+    order = choose(found.values, found.features, labels[left], _MOST_CHOSEN, **known)
+    chosen = set(order)
+    order += [row for row in found.values.argsort(descending=True).tolist() if row not in chosen]
+    names = [image.name for image in found.images]
+    similar = _similar(found.features)
+    tags, rows = torch.from_numpy(dataset.all_labels()), []
+    for row in order:
+        index, image = left[row], found.images[row]
+        image = imported.get(image.name, image)
+        unknown = dataset.unknown(index)
+        start = start_of(
+            replace(image, name=names[row]),
+            [name for name, shown in zip(dataset.class_names, tags[index].tolist(), strict=True) if shown],
+            [] if unknown is None else [dataset.class_names[i] for i in unknown.nonzero()[:, 0].tolist()],
+        )
+        best = found.tag_scores[row][tags[index].bool()]
+        new = NewImage(
+            names[row],
+            dataset.image_size(index),
+            dataset.apply_orientation,
+            start,
+            [[round(value, 4) for value in each] for each in found.candidates[row].tolist()],
+            sum(4 * box.score * (1 - box.score) for box in image.boxes if box.score is not None),
+            float(1 - best.min()) if len(best) else 0.0,
+            [names[other] for other in similar[row].tolist()],
+        )
+        rows.append(new)
+    return rows
+
+
+def _with_student(
+    found: Assessed, student: Path, dataset: AnnotatedImages, indices: Sequence[int], device: str
+) -> Assessed:
+    """The same with the boxes and scores of the Faster R-CNN."""
+    predictor = load(student, device, score_threshold=SCORE_THRESHOLD)
+    labels, images, tag_scores, candidates = torch.from_numpy(dataset.all_labels()).bool(), [], [], []
+    for image, index in zip(found.images, tqdm(indices, unit="image", disable=None), strict=True):
+        scores = predictor.scores(dataset.read_image(index), image_id=image.name).to("cpu")
+        unknown = dataset.unknown(index)
+        unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
+        boxes, doubtful = tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
+        new = review_image(image.name, image.size, boxes, dataset.class_names, doubtful=doubtful)
+        images.append(replace(new, upright=image.upright))
+        candidates.append(best_candidates(scores, labels[index]))
+        tag_scores.append(scores.scores.amax(dim=0) if len(scores.scores) else torch.zeros(len(labels[0])))
+    return found._replace(images=images, tag_scores=torch.stack(tag_scores), candidates=candidates)
+
+
+def _similar(features: Tensor) -> Tensor:
+    """(N, K): the rows of the K most similar images of each, the most similar first."""
+    features = normalize(features.float(), dim=1)
+    count = min(_SIMILAR + 1, len(features))
+    rows = [torch.cdist(some, features).topk(count, largest=False).indices for some in features.split(1000)]
+    return torch.cat(rows)[:, 1:]  # without the image itself

@@ -1,0 +1,131 @@
+// The functions of the page that need no browser: node --test tests/review/page.test.mjs
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import * as geometry from "../../detector/review/page/geometry.mjs";
+import { Failure, Outbox } from "../../detector/review/page/server.mjs";
+import { classesWithoutBox, effective, replay, shownClasses } from "../../detector/review/page/state.mjs";
+
+const image = { width: 100, height: 50 };
+const close = (found, expected) => found.forEach((each, i) => assert.ok(Math.abs(each - expected[i]) < 1e-9));
+
+test("overlap is 0 for boxes that touch, and 1 for equal ones", () => {
+  assert.equal(geometry.iou([0, 0, 10, 10], [10, 0, 20, 10]), 0);
+  assert.equal(geometry.iou([0, 0, 10, 10], [0, 0, 10, 10]), 1);
+  assert.equal(geometry.iou([0, 0, 10, 10], [5, 0, 15, 10]), 1 / 3);
+});
+
+test("a box between two corners is in the image, in any direction, and not tiny", () => {
+  assert.deepEqual(geometry.boxBetween([120, 60], [10, -5], image), [10, 0, 100, 50]);
+  assert.equal(geometry.boxBetween([10, 10], [11, 30], image), null);
+});
+
+test("a dragged box keeps its size at the border, a resized one its other side", () => {
+  assert.deepEqual(geometry.drag([10, 10, 30, 30], "move", [90, -90], image), [80, 0, 100, 20]);
+  assert.deepEqual(geometry.drag([10, 10, 30, 30], "nw", [90, -90], image), [28, 0, 30, 30]);
+  assert.deepEqual(geometry.drag([10, 10, 30, 30], "se", [500, 500], image), [10, 10, 100, 50]);
+});
+
+test("the smallest box under the pointer is found", () => {
+  const boxes = [{ box: [0, 0, 90, 40] }, { box: [5, 5, 20, 20] }, { box: [50, 5, 60, 20] }];
+  assert.equal(geometry.smallestAt(boxes, [10, 10]), boxes[1]);
+  assert.equal(geometry.smallestAt(boxes, [95, 45]), null);
+});
+
+test("a box snaps to the nearest candidate under the pointer that is another box", () => {
+  const candidates = [[0, 0, 20, 20, 0, 0.1], [1, 1, 21, 21, 0, 0.9], [0, 0, 12, 20, 0, 0.5], [60, 0, 80, 20, 0, 1]];
+  const box = [0, 0, 20, 20];
+  assert.deepEqual(geometry.snapTargets(box, candidates, [15, 15]), [[1, 1, 21, 21]]);
+  assert.deepEqual(geometry.snapTargets(box, candidates, null), [[1, 1, 21, 21], [0, 0, 12, 20]]);
+});
+
+test("a click proposes the best box around it that is not there yet", () => {
+  const candidates = [[0, 0, 40, 40, 1, 0.9], [0, 0, 100, 50, 0, 0.8], [1, 1, 40, 40, 1, 0.7]];
+  assert.deepEqual(geometry.candidatesAt(candidates, [20, 20], [])[0], { box: [0, 0, 40, 40], label: 1, value: 0.9 });
+  assert.equal(geometry.candidatesAt(candidates, [20, 20], []).length, 2);
+  const [other] = geometry.candidatesAt(candidates, [20, 20], [[0, 0, 40, 40]]);
+  assert.deepEqual(other.box, [0, 0, 100, 50]);
+  assert.deepEqual(geometry.candidatesAt(candidates, [300, 300], []), []);
+});
+
+test("zooming keeps the place under the pointer", () => {
+  const view = geometry.fit(image, { width: 232, height: 132 });
+  assert.deepEqual(view, { scale: 2, x: 16, y: 16 });
+  const before = geometry.toImage(view, [50, 40]);
+  close(geometry.toImage(geometry.zoom(view, 3, [50, 40]), [50, 40]), before);
+  assert.equal(geometry.zoom(view, 1e9, [0, 0]).scale, 64);
+});
+
+const start = {
+  boxes: [{ id: "d0", label: "cat", box: [0, 0, 9, 9], score: 0.9, status: "proposed", doubtful: false, difficult: false }],
+  tags: ["cat", "dog"],
+  unknown: [],
+  complete: false,
+};
+
+test("undo takes back, redo repeats, and something new ends what can be redone", () => {
+  const accept = { kind: "accept", id: "d0" };
+  const reject = { kind: "reject", id: "d0" };
+  const status = (...actions) => replay(start, actions).boxes[0].status;
+  assert.equal(status(accept, reject), "rejected");
+  assert.equal(status(accept, reject, { kind: "undo" }), "accepted");
+  assert.equal(status(accept, reject, { kind: "undo" }, { kind: "undo" }, { kind: "redo" }), "accepted");
+  assert.deepEqual(effective([accept, { kind: "undo" }, reject]).undone, []);
+});
+
+test("tags are corrected, and a class without a box is named", () => {
+  const classes = ["cat", "dog", "cow"];
+  const state = replay(start, [{ kind: "tag", label: "cow", shown: true }, { kind: "tag", label: "cat", shown: false }]);
+  assert.deepEqual(shownClasses(start, state, classes), ["dog", "cow"]);
+  assert.deepEqual(classesWithoutBox(start, replay(start, []), classes), ["dog"]);
+  assert.equal(state.boxes[0].status, "rejected");
+});
+
+class Memory {
+  getItem(key) {
+    return this[key] ?? null;
+  }
+  setItem(key, value) {
+    this[key] = value;
+  }
+  removeItem(key) {
+    delete this[key];
+  }
+}
+
+test("actions that were not confirmed are kept and sent again, in their order", async () => {
+  const storage = new Memory();
+  let down = true;
+  const sent = [];
+  const send = async (_, body) => {
+    if (down) throw new Failure(0, "down");
+    sent.push([body.person, body.image, body.actions.map((each) => each.key)]);
+  };
+  const options = { person: "p", name: "r", onChange: () => {}, onRefused: assert.fail, send, storage };
+  const first = new Outbox(options);
+  await first.add(1, { key: "a" });
+  await first.add(1, { key: "b" });
+  await first.add(2, { key: "c" });
+  assert.equal(first.length, 3);
+  assert.deepEqual(first.of(1), [{ key: "a" }, { key: "b" }]);
+  down = false;
+  const next = new Outbox({ ...options, person: "q" }); // the page was loaded again
+  await next.flush();
+  assert.deepEqual(sent, [["p", 1, ["a", "b"]], ["p", 2, ["c"]]]);
+  assert.equal(new Outbox(options).length, 0);
+  await first.flush(); // the timer of the first page
+});
+
+test("what the server refuses is dropped and told, and the rest goes on", async () => {
+  const refused = [];
+  const send = async (_, body) => {
+    if (body.image === 1) throw new Failure(409, "busy");
+  };
+  const outbox = new Outbox({
+    person: "p", name: "r", onChange: () => {}, onRefused: (...all) => refused.push(all), send, storage: new Memory(),
+  });
+  await Promise.all([outbox.add(1, { key: "a" }), outbox.add(2, { key: "b" })]);
+  assert.deepEqual(refused, [[1, "busy"]]);
+  assert.equal(outbox.length, 0);
+});

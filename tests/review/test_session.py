@@ -1,0 +1,169 @@
+"""From a run to its review, and the command around it."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from random_run import make_run, make_student
+
+from detector.commands.main import main
+from detector.commands.propose import make_proposals as propose
+from detector.data.formats import FORMATS, review_import
+from detector.data.toybox import CLASSES, draw_toybox
+from detector.labeling.suggest import suggest
+from detector.review.session import Session, open_session
+from detector.utils.errors import DataError, UserError
+
+pytestmark = pytest.mark.usefixtures("process_as_before")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with random weights on a Toybox of 6 training images, with its proposals."""
+    folder = tmp_path_factory.mktemp("few")
+    draw_toybox(folder / "toybox", train=6, test=2)
+    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
+    run = make_run(folder / "run", *words, "OUTPUT_DIR", str(folder / "run"), classes=CLASSES)
+    propose(config_file=run / "config.yaml", workers=1)
+    return run
+
+
+def opened(run: Path, file: Path, *words: object, **options) -> Session:
+    return open_session(str(run), words, file=file, **options)
+
+
+def names(session: Session, count: int = 99) -> list[str]:
+    return [image["name"] for image in session.store.next_images("ann", count)]
+
+
+def test_images_come_in_the_order_of_suggest_with_its_boxes(run: Path, tmp_path: Path) -> None:
+    session = opened(run, tmp_path / "review.sqlite")
+    by = {"by": "information-density", "output": tmp_path / "next", "formats": ("coco",)}
+    suggested = suggest(str(run), (), count=6, **by)
+    images = session.store.next_images("ann", 99)
+    assert [image["name"] for image in images] == [image.name for image in suggested]
+    for image, expected in zip(images, suggested, strict=True):
+        assert [tuple(box["box"]) for box in image["start"]["boxes"]] == [box.box for box in expected.boxes]
+        assert {box["label"] for box in image["start"]["boxes"]} <= {*image["start"]["tags"]}
+        assert 0 < len(image["candidates"]) <= 200
+        scores = [candidate[5] for candidate in image["candidates"]]
+        assert scores == sorted(scores, reverse=True)
+        assert session.pictures.paths[image["id"]].name == image["name"]
+    near = session.store.next_images("ann", 99, order="similar", near=images[0]["id"])
+    assert len(near) == 5
+
+
+def test_a_second_start_goes_on_without_the_detector(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(run, tmp_path / "review.sqlite")
+    first.store.record(1, "ann", [("k", {"kind": "accept_all", "complete": True})])
+    monkeypatch.setattr("detector.review.session.assess", lambda *_: pytest.fail("the images are assessed"))
+    assert opened(run, tmp_path / "review.sqlite").store.progress()["decided"] == 1
+
+
+def test_another_detector_brings_new_boxes_where_nobody_has_begun(run: Path, tmp_path: Path) -> None:
+    first = opened(run, tmp_path / "review.sqlite")
+    first.store.record(1, "ann", [("k", {"kind": "accept", "id": "d0"})])
+    before = {number: first.store.image(number)["start"] for number in first.store.names()}
+    student = make_student(run)
+    try:
+        second = opened(run, tmp_path / "review.sqlite")
+    finally:
+        for file in student.iterdir():
+            file.unlink()
+        student.rmdir()
+    after = {number: second.store.image(number)["start"] for number in second.store.names()}
+    assert before.keys() == after.keys()
+    assert [number for number in before if before[number] == after[number]] == [1]
+
+
+def test_going_on_from_every_format(run: Path, tmp_path: Path) -> None:
+    first = opened(run, tmp_path / "review.sqlite")
+    first.store.record(1, "ann", [("k", {"kind": "accept_all", "complete": True})])
+    (expected,) = [image for image in review_import(first.store.path) if image.complete]
+    words = [str(run), "--file", str(first.store.path), "--output", str(tmp_path / "out")]
+    assert main(["review", *words, *(f"--format={name}" for name in FORMATS)]) == 0
+    files = {"coco": "coco.json", "cvat": "annotations.xml", "voc": "Annotations"}
+    for form, name in files.items():
+        session = opened(run, tmp_path / f"{form}.sqlite", boxes=tmp_path / "out" / name)
+        (found,) = [image for image in review_import(session.store.path) if image.complete]
+        assert (found.name, len(found.boxes)) == (expected.name, len(expected.boxes)), form
+        assert expected.name not in names(session)
+    third = opened(run, tmp_path / "again.sqlite", boxes=first.store.path)  # its own file
+    assert third.store.progress()["decided"] == 1
+
+
+def test_boxes_of_other_images_or_classes_are_named(run: Path, tmp_path: Path) -> None:
+    image = {"id": 1, "file_name": "000001.jpg", "width": 10, "height": 10, "reviewed": True}
+    content = {"images": [image], "annotations": [], "categories": []}
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"other\.json: image '000001.jpg' has the"):
+        opened(run, tmp_path / "a.sqlite", boxes=path)
+    path.write_text(json.dumps(content | {"images": [image | {"file_name": "x.jpg"}]}))
+    with pytest.raises(DataError, match="none of its 1 images"):
+        opened(run, tmp_path / "a.sqlite", boxes=path)
+
+
+def test_reviewed_images_of_the_config_are_left_out(run: Path, tmp_path: Path) -> None:
+    first = opened(run, tmp_path / "first.sqlite")
+    first.store.record(1, "ann", [("k", {"kind": "accept_all", "complete": True})])
+    second = opened(run, tmp_path / "second.sqlite", "DATASETS.BOXED", str(first.store.path))
+    assert first.store.names()[1] not in names(second)
+    assert len(second.store.names()) == 5
+
+
+def test_wrong_arguments(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(UserError, match="expected the suffix"):
+        opened(run, tmp_path / "review.db")
+    assert main(["review", str(run), "--format", "coco"]) == 2
+    assert main(["review", str(tmp_path / "none")]) == 2
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["review", str(run), "--file", str(tmp_path / "r.sqlite"), "--port", port]) == 2
+    assert "cannot be used" in capsys.readouterr().err
+
+
+def start(run: Path, file: Path) -> tuple[subprocess.Popen, str, str]:
+    """The command in a process, its address and its token."""
+    words = [sys.executable, "-m", "detector", "review", str(run), "--file", str(file), "--no-browser"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.search(r"(http://127\.0\.0\.1:\d+)/\?token=(\S+)", line):
+            return process, found[1], found[2]
+    raise AssertionError("no address was printed")
+
+
+def post(address: str, token: str, path: str, content: object) -> dict:
+    port = address.rpartition(":")[2]
+    headers = {"cookie": f"detector-review-{port}={token}", "origin": address}
+    headers["content-type"] = "application/json"
+    request = urllib.request.Request(address + path, json.dumps(content).encode(), headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.slow
+def test_the_command_serves_stops_with_ctrl_c_and_loses_nothing_in_a_kill(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "review.sqlite"
+    opened(run, file)
+    for number, how in enumerate((signal.SIGKILL, signal.SIGKILL, signal.SIGINT), start=1):
+        process, address, token = start(run, file)
+        action = {"key": f"k{number}", "kind": "accept_all", "complete": True}
+        post(address, token, "/api/actions", {"person": "ann", "image": number, "actions": [action]})
+        process.send_signal(how)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == (0 if how == signal.SIGINT else -how)
+    assert "3 of 6 images reviewed" in output
+    assert f"DATASETS.BOXED {file}" in output
+    assert sum(image.complete for image in review_import(file)) == 3

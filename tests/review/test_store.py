@@ -1,0 +1,183 @@
+"""The file of a review: nothing is lost, nobody has an image that another person has."""
+
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from review_cases import CLASSES, make_store, new_image
+
+from detector.data.formats import review_file, review_import
+from detector.review import store as storing
+from detector.review.store import ORDERS, Busy, Store
+from detector.utils.errors import DataError, UserError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store(tmp_path)
+
+
+def names(images: list[dict]) -> list[str]:
+    return [image["name"] for image in images]
+
+
+def test_actions_are_in_the_file_when_they_return(store: Store) -> None:
+    store.record(1, "ann", [("k1", {"kind": "reject", "id": "d1"})])
+    store.record(1, "ann", [("k2", {"kind": "accept_all", "complete": True})])
+    (image, *others) = review_import(store.path)
+    assert image.complete
+    assert [(box.label, box.box) for box in image.true_boxes] == [(CLASSES[0], (10, 10, 30, 40))]
+    assert [other.reviewed for other in others] == ["none", "none"]
+
+
+def test_a_repeated_action_counts_once(store: Store) -> None:
+    action = ("k1", {"kind": "point", "label": CLASSES[0], "point": [1, 2]})
+    store.record(1, "ann", [action])
+    assert len(store.record(1, "ann", [action])["points"]) == 1
+
+
+def test_of_several_actions_all_or_none_are_written(store: Store) -> None:
+    good, bad = {"kind": "accept", "id": "d0"}, {"kind": "accept", "id": "d9"}
+    with pytest.raises(DataError, match="no box 'd9'"):
+        store.record(1, "ann", [("k1", good), ("k2", bad)])
+    assert store.image(1)["actions"] == []
+    assert store.record(1, "ann", [("k1", good)])["boxes"][0]["status"] == "accepted"
+
+
+def test_a_full_disk_loses_nothing_that_was_written(store: Store) -> None:
+    store.record(1, "ann", [("k1", {"kind": "accept", "id": "d0"})])
+    pages = store._rows("PRAGMA page_count")[0][0]
+    store._rows(f"PRAGMA max_page_count = {pages}")
+    points = [
+        (f"p{i}", {"kind": "point", "label": CLASSES[0], "point": [1.123456789, 2.123456789]})
+        for i in range(300)
+    ]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        store.record(1, "ann", points)
+    assert len(store.image(1)["actions"]) == 1
+    store._rows(f"PRAGMA max_page_count = {2 * pages + 100}")
+    assert len(store.record(1, "ann", points)["points"]) == 300
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from detector.review.store import Store
+store = Store(Path(sys.argv[1]), {classes!r})
+for number in range(int(sys.argv[2]), 10**6):
+    action = {{"kind": "count", "label": {label!r}, "count": 1 + number % 9}}
+    store.record(number % 3 + 1, "ann", [(f"k{{number}}", action)])
+    print(number, flush=True)
+"""
+
+
+def kill_while_writing(store: Store, start: int, seconds: float) -> int:
+    """Kill a process that writes actions; return how many it was told are written."""
+    code = KILLED.format(classes=CLASSES, label=CLASSES[0])
+    words = [sys.executable, "-c", code, str(store.path), str(start)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    time.sleep(seconds)
+    process.kill()
+    rest = process.stdout.read()
+    process.wait()
+    return 1 + sum(line.endswith("\n") for line in rest.splitlines(keepends=True))
+
+
+def test_a_kill_loses_no_action_that_was_confirmed(store: Store) -> None:
+    written = 0
+    for seed in range(3):
+        told = kill_while_writing(store, written, 0.05 * (seed + 1))
+        (count,) = store._rows("SELECT count(*) FROM actions")[0]
+        assert count >= written + told
+        written = count
+    assert store._rows("PRAGMA integrity_check") == [("ok",)]
+    assert len(list(review_file.read(store.path))) == 3
+
+
+def test_two_people_get_different_images(store: Store) -> None:
+    assert names(store.next_images("ann", 2)) == ["0.png", "1.png"]
+    assert names(store.next_images("ben", 2)) == ["2.png"]
+    with pytest.raises(Busy):
+        store.record(1, "ben", [("k", {"kind": "skip"})])
+    store.release("ann")
+    assert names(store.next_images("ben", 3, held=[3])) == ["0.png", "1.png"]
+
+
+def test_a_lease_ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "LEASE", -1.0)
+    store.next_images("ann", 3)
+    assert len(store.next_images("ben", 3)) == 3
+
+
+def test_two_processes_share_the_leases(store: Store) -> None:
+    other = Store(store.path, CLASSES)
+    store.next_images("ann", 2)
+    assert names(other.next_images("ben", 3)) == ["2.png"]
+
+
+@pytest.mark.parametrize(
+    ("order", "options", "expected"),
+    [
+        ("suggested", {}, ["0.png", "1.png", "2.png"]),
+        ("doubtful", {}, ["2.png", "1.png", "0.png"]),
+        ("tags", {}, ["1.png", "0.png", "2.png"]),
+        ("class", {"label": CLASSES[1]}, ["0.png", "1.png", "2.png"]),
+        ("similar", {"near": 2}, ["2.png", "0.png"]),
+        ("skipped", {}, []),
+    ],
+)
+def test_orders(store: Store, order: str, options: dict, expected: list[str]) -> None:
+    assert names(store.next_images("ann", 9, order=order, **options)) == expected
+
+
+def test_all_orders_are_tested() -> None:
+    assert {mark for mark, _, _ in test_orders.pytestmark[0].args[1]} == {*ORDERS}
+
+
+def test_decided_and_skipped_images_are_not_next(store: Store) -> None:
+    store.record(1, "ann", [("k1", {"kind": "accept_all", "complete": True})])
+    store.record(2, "ann", [("k2", {"kind": "skip"})])
+    assert names(store.next_images("ann", 9)) == ["2.png"]
+    assert names(store.next_images("ann", 9, order="skipped")) == ["1.png"]
+    store.record(1, "ann", [("k3", {"kind": "undo"})])
+    assert names(store.next_images("ann", 9)) == ["0.png", "2.png"]
+
+
+def test_new_boxes_replace_those_of_images_that_nobody_has_begun(store: Store) -> None:
+    store.record(1, "ann", [("k1", {"kind": "accept", "id": "d0"})])
+    store.add_images([new_image("0.png"), new_image("1.png"), new_image("3.png")], {"weights": "w2"})
+    assert [len(store.image(number)["start"]["boxes"]) for number in (1, 2, 3)] == [2, 0, 2]
+    assert sorted(store.names().values()) == ["0.png", "1.png", "2.png", "3.png"]
+    assert store.get_meta("weights") == "w2"
+
+
+def test_corrections_and_undecided_boxes(store: Store) -> None:
+    store.record(1, "ann", [("a", {"kind": "accept_all", "complete": True})])
+    wrong = [("b", {"kind": "reject", "id": "d1"}), ("c", {"kind": "accept_all", "complete": True})]
+    store.record(2, "ann", wrong)
+    progress = store.progress()
+    assert progress["recent"] == [
+        {"corrections": 0, "boxes": 2, "actions": 1},
+        {"corrections": 1, "boxes": 1, "actions": 2},
+    ]
+    assert (progress["total"], progress["decided"], progress["skipped"]) == (3, 2, 0)
+    boxes = store.undecided_boxes("ann", CLASSES[1], 9)
+    assert [(box["image"], box["id"]) for box in boxes] == [(3, "d1")]
+    store.record(3, "ann", [("d", {"kind": "reject", "id": "d1"})])
+    assert store.undecided_boxes("ann", CLASSES[1], 9) == []
+
+
+def test_a_file_of_other_classes_or_another_file_is_refused(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected dog"):
+        Store(store.path, ("dog",))
+    (tmp_path / "text.sqlite").write_text("no database, but long enough to be looked at" * 50)
+    with pytest.raises(UserError, match=r"text\.sqlite"):
+        Store(tmp_path / "text.sqlite", CLASSES)
+    sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE a (b)").connection.close()
+    with pytest.raises(UserError, match="none of detector review"):
+        Store(tmp_path / "other.sqlite", CLASSES)
