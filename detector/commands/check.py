@@ -227,7 +227,7 @@ def warn_of_turned(
 
     VOC's reader warns itself, as it opens all images; of COCO's large sets that would take minutes.
     """
-    if isinstance(dataset, COCODataset) and not dataset.drawn_upright:
+    if isinstance(dataset, COCODataset) and not dataset.orientation_known:
         boxed = (i for i, each in truth.items() if len(each.boxes) and i not in unreadable)
         pictures = [Boxed(dataset.image_path(i), dataset.image_size(i), upright=False) for i in boxed]
         find_turns(dataset.source, pictures, upright=False)

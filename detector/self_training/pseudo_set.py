@@ -31,7 +31,8 @@ def write_pseudo_set(
 
     JPEGImages contains links to the images. An image is copied instead, as PNG of the pixels that the
     detector saw, if it has another suffix, which readers of this layout would not find, or if its EXIF
-    orientation was applied, which they ignore. Annotations are XML files with inclusive, 1-based boxes, which
+    orientation was applied, which they ignore. Annotations, which say that they are of the pixels as
+    stored, are XML files with inclusive, 1-based boxes, which
     :class:`VOCDataset` reads back unchanged. SPLIT.json has the same boxes in COCO's format, with category
     ids from 1 in the order of the classes. Unsafe characters of an id become %XX, by their bytes.
 
@@ -66,7 +67,8 @@ def write_pseudo_set(
                 *(name, size, found, dataset.class_names),
                 reviewed=count,
                 complete=complete,
-                upright=dataset.apply_orientation,
+                upright=False,
+                stated=True,
             )
             objects = [box._replace(score=None, doubtful=False) for box in review.boxes]
             flags = {"folder": Path(root).name, "verified": complete, "upright": False}

@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
+from detector.commands.check import warn_of_turned
+from detector.data.datasets.coco import COCODataset
 from detector.data.datasets.voc import VOCDataset
-from detector.data.formats import review_import
+from detector.data.formats import review_import, turn_images
 from detector.data.images import read_image, read_image_size
+from detector.data.orientation import turn_box
+from detector.data.sources.tagged_pictures import find_tags
 from detector.self_training.pseudo_set import read_reviewed_counts, write_pseudo_set
 from detector.structures import Detections
 
@@ -172,3 +176,23 @@ def test_names_that_no_list_or_folder_can_hold_are_changed(image, tmp_path, imag
     )
     assert VOCDataset(tmp_path / "p", "train", CLASSES).image_ids == (name,)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+@pytest.mark.parametrize("orientation", [2, 3, 4, 6])
+@pytest.mark.parametrize("labels", [None, "train.json"])
+def test_the_set_says_that_its_boxes_are_of_the_pixels_as_stored(tmp_path, orientation, labels, recwarn):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    path = tmp_path / "a.jpg"
+    Image.new("RGB", (80, 80)).save(path, exif=exif)
+    dataset = Images([(path, (80, 80))])
+    dataset.apply_orientation = False
+    write_pseudo_set(tmp_path / "p", "train", dataset, [found("a", [[1, 2, 11, 42]], [0])])
+    (tagged,), _ = find_tags(tmp_path / "p", labels and tmp_path / "p" / labels)
+    assert tagged.boxes[0].box == turn_box((1, 2, 11, 42), orientation, (80, 80))
+    (image,) = review_import(tmp_path / "p" / (labels or "Annotations"), reviewed="all")
+    (stored,) = turn_images("p", [image], [path], upright=False)
+    assert stored.boxes[0].box == (1, 2, 11, 42)
+    dataset = COCODataset(tmp_path / "p", "train", annotations="train.json", images="JPEGImages")
+    warn_of_turned(dataset, {0: dataset.annotation(0)}, {})
+    assert not recwarn.list

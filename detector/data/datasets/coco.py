@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from detector.data.datasets.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.datasets.coco_tools import correct_label_studio, drawn_upright
+from detector.data.datasets.coco_tools import correct_label_studio, drawn_upright, says_stored
 from detector.data.images import LONGEST_SIDE, in_any_form, read_image_size
 from detector.data.orientation import Boxed, find_turns, turn_objects
 from detector.utils.errors import DataError
@@ -92,8 +92,8 @@ class COCODataset(AnnotatedImages):
         total = len(content["annotations"])
         if ignored := total - len(objects.labels):
             warnings.warn(f"{path}: {ignored} of {total} objects are of none of the classes", stacklevel=2)
-        self.drawn_upright = drawn_upright(content)
-        if self.drawn_upright:
+        self.orientation_known = drawn_upright(content) or says_stored(content)
+        if drawn_upright(content):
             pictures = [
                 Boxed(Path(file), tuple(size), True) for file, size in zip(paths, sizes.tolist(), strict=True)
             ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from detector.data.images import read_image_size
 
-UPRIGHT = "upright"  # as orientation in `info`, of the files that `detector` writes
+UPRIGHT, STORED = "upright", "stored"  # as orientation in `info`, of the files that `detector` writes
 # CVAT writes COCO by Datumaro, whose licenses these are.
 _LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
 _LABEL_STUDIO = "Label Studio"  # as contributor
@@ -16,6 +16,11 @@ def drawn_upright(content: Mapping[str, Any]) -> bool:
     """Whether a file says that its boxes are of the upright pictures, not of the pixels as stored."""
     by_cvat = content.get("licenses") == _LICENSES_OF_CVAT
     return by_cvat or of_label_studio(content) or _info(content).get("orientation") == UPRIGHT
+
+
+def says_stored(content: Mapping[str, Any]) -> bool:
+    """Whether a file says that its boxes are of the pixels as stored, which COCO defines and tools ignore."""
+    return _info(content).get("orientation") == STORED
 
 
 def of_label_studio(content: Mapping[str, Any]) -> bool:

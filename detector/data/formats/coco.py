@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from detector.data.datasets import coco
-from detector.data.datasets.coco_tools import UPRIGHT, correct_label_studio, drawn_upright, of_label_studio
+from detector.data.datasets.coco_tools import (
+    STORED,
+    UPRIGHT,
+    correct_label_studio,
+    drawn_upright,
+    of_label_studio,
+    says_stored,
+)
 from detector.data.formats.review import ReviewImage
 from detector.data.labeled_box import LabeledBox
 from detector.utils.errors import DataError
@@ -20,9 +27,11 @@ def encode(images: Iterable[ReviewImage], class_names: Sequence[str]) -> bytes:
     """
     categories = {name: number for number, name in enumerate(class_names, start=1)}
     images = list(images)
-    upright = {"orientation": UPRIGHT} if all(image.upright for image in images) else {}
+    orientation = {"orientation": UPRIGHT} if all(image.upright for image in images) else {}
+    if images and all(image.stated for image in images):
+        orientation = {"orientation": STORED}
     content: dict[str, Any] = {
-        "info": {"description": "boxes of detector", **upright},
+        "info": {"description": "boxes of detector", **orientation},
         "images": [],
         "categories": [{"id": number, "name": name} for name, number in categories.items()],
         "annotations": [],
@@ -75,10 +84,10 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     if folder is None and any(image.get("height") is image.get("width") is None for image in images):
         raise DataError("images have neither width nor height: name the folder of images (--images)")
     sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names]).tolist() if images else []
-    upright = drawn_upright(content)
+    upright, stated = drawn_upright(content), says_stored(content)
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
         complete = image.get("reviewed") is True
-        yield ReviewImage(name, (height, width), tuple(found), complete, upright)
+        yield ReviewImage(name, (height, width), tuple(found), complete, upright, stated)
 
 
 def _correct_sizes(

@@ -31,6 +31,7 @@ class ReviewImage:
     # Size and boxes are of the image as a viewer shows it. False: of the pixels as stored, as COCO and VOC
     # define, unless the size says otherwise (detector/data/orientation.py).
     upright: bool = True
+    stated: bool = False  # the file itself says that they are of the pixels as stored
     split: str = ""  # as the tool names it; "": it does not say
     unboxed: tuple[str, ...] = ()  # classes of objects whose box has no area in the image: they have none
 
@@ -62,6 +63,7 @@ def review_image(
     reviewed: int = 0,
     complete: bool = False,
     upright: bool = True,
+    stated: bool = False,
 ) -> ReviewImage:
     """Detections as boxes that a person has yet to review.
 
@@ -69,7 +71,7 @@ def review_image(
         doubtful: rows of `detections`.
         reviewed: so many boxes, the first, are reviewed already.
         complete: these are all objects of the image.
-        upright: of :class:`ReviewImage`.
+        upright, stated: of :class:`ReviewImage`.
     """
     columns = (each.tolist() for each in (detections.boxes, detections.scores, detections.labels))
     rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
@@ -77,7 +79,7 @@ def review_image(
         LabeledBox(class_names[label], tuple(box), score, row < reviewed, row in doubts)
         for row, (box, score, label) in rows
     ]
-    return ReviewImage(name, size, tuple(boxes), complete, upright)
+    return ReviewImage(name, size, tuple(boxes), complete, upright, stated)
 
 
 def turn_images(
@@ -91,11 +93,15 @@ def turn_images(
     Raises:
         FileNotFoundError, DataError: a picture cannot be read.
     """
-    pictures = [Boxed(path, each.size, each.upright) for path, each in zip(paths, images, strict=True)]
+    pictures = [
+        Boxed(path, each.size, each.upright, stated=each.stated)
+        for path, each in zip(paths, images, strict=True)
+    ]
     turned = []
     for each, turn in zip(images, find_turns(source, pictures, upright=upright), strict=True):
         boxes = tuple(box._replace(box=turn_box(box.box, turn, each.size)) for box in each.boxes)
-        turned.append(replace(each, boxes=boxes, size=turn_size(each.size, turn), upright=upright))
+        each = replace(each, upright=upright, stated=each.stated and not upright)
+        turned.append(replace(each, boxes=boxes, size=turn_size(each.size, turn)))
     return turned
 
 

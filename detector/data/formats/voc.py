@@ -76,7 +76,9 @@ def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> Rev
         )
     else:
         picture = name.with_suffix(suffix).as_posix()
-    return ReviewImage(picture, (size[0], size[1]), boxes, root.get("verified") == "yes", is_upright(root))
+    complete, upright = root.get("verified") == "yes", is_upright(root)
+    stated = not upright and root.find("upright") is not None
+    return ReviewImage(picture, (size[0], size[1]), boxes, complete, upright, stated)
 
 
 def _read_box(element: Element) -> LabeledBox:

@@ -42,6 +42,7 @@ class Tagged(NamedTuple):
     boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
     size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
     upright: bool = True  # whether they refer to the picture as a viewer shows it
+    stated: bool = False  # the source itself says that they do not
     root: Path = Path("/")  # what the name in the source is relative to
     line: int = 0  # of the table; 0: the source is none
 
@@ -235,7 +236,10 @@ def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] =
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
     """The pictures with boxes that refer to them as a viewer shows them, as those of tables do."""
     sized = {i: each.size for i, each in enumerate(tagged) if each.boxes and each.size}
-    pictures = [Boxed(tagged[i].file, size, tagged[i].upright) for i, size in sized.items()]
+    pictures = [
+        Boxed(each.file, size, each.upright, stated=each.stated)
+        for each, size in ((tagged[i], size) for i, size in sized.items())
+    ]
     turns = dict(zip(sized, find_turns(labels, pictures, upright=True), strict=True))
     turned = list(tagged)
     for i, size in sized.items():
@@ -281,6 +285,7 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             boxes=None if each.unboxed else each.boxes,
             size=each.size,
             upright=each.upright,
+            stated=each.stated,
         )
         for each in images
     ]
