@@ -67,7 +67,7 @@ def scenes(
             return
         shot = shoot(game, random, seen)
         if shot is not None:
-            seen.update(thing.name for thing in shot[1])
+            seen.update(thing.label for thing in shot[1])
             count -= 1
             yield shot
     raise UserError(f"{count} pictures are missing after {ATTEMPTS} attempts for each")

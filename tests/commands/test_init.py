@@ -217,7 +217,7 @@ def test_drawn_boxes_are_carried_over_where_they_agree_with_the_labels(pictures,
     changed = picture_name(rows[1].file)
     table.write_text(table.read_text().replace(f"{changed},{changed[:3]}", f"{changed},cat;dog"))
     with pytest.warns(UserWarning, match=r"the boxes of 1 picture contradict the labels now .*\.bak"):
-        starting.run_again(Path("mine.yaml"))
+        starting.init_again(Path("mine.yaml"))
     after = {row.file: row for row in read_table(Path("mine/val.jsonl"))[0]}
     assert after[rows[0].file].boxes == (box,)
     assert (after[rows[1].file].boxes, after[rows[1].file].labels) == (None, ("cat", "dog"))
