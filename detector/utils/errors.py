@@ -125,7 +125,8 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     while error:
         if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
             return True
-        error = error.__context__  # such as that of a clean-up that failed, too
+        # That which a clean-up that failed followed; not one that was raised `from None`.
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False
 
 
