@@ -256,6 +256,7 @@ def test_the_grid_rejects_what_is_clicked_and_accepts_the_rest(page, running: Ru
     statuses = [boxes_of(running.store.state(number))[1][2] for number in range(1, 5)]
     assert sorted(statuses) == ["accepted", "accepted", "accepted", "rejected"]
     page.keyboard.press("g")
+    page.locator("g.box.accepted").first.wait_for()
     assert page.locator("g.box.accepted").count() == 1
 
 
