@@ -34,6 +34,7 @@ from detector.inference.export import (
     largest_difference,
     load_program,
     save_program,
+    typical_difference,
 )
 from detector.inference.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
 from detector.inference.load import load, read_run
@@ -152,14 +153,8 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
             ours, theirs = predictor(image), Detections("", boxes, scores, labels)
             options = {"side": max(image.shape), "floor": threshold, "most": most}
             both = [detection_differences(*pair, **options) for pair in ((ours, theirs), (theirs, ours))]
-            found.append(torch.cat(both))
-        every = torch.cat(found).sort().values
-        if not len(every):
-            return 0.0
-        # Rounding may decide between two boxes of nearly the same score in NMS: 1 % of all may differ by
-        # more, but not half of those of any image, as they would if it were resized to another size.
-        typical = [each.quantile(0.5) for each in found if len(each)]
-        return float(torch.stack([every[int(0.99 * (len(every) - 1))], *typical]).amax())
+            found.append((image, torch.cat(both)))
+        return typical_difference(found)
 
     return _Exported(exported_student.export_student(model), difference, 1e-4, about, len(made))
 

@@ -161,6 +161,8 @@ def kind(name):
 
 
 def named(name):
-    """What a message must hold: the file, or, of a config that is valid still, the key that it lacks."""
+    """What a message must hold: the file, or, of a config that is valid still, the key that it lacks, or the
+    annotation that does not fit the classes that it lacks."""
     file = name.rpartition("/")[2].removesuffix(".partial").removesuffix(".xml")
-    return f"{file}|DATASETS.|MODEL.|OUTPUT_DIR|datasets/VOC2007|model_final.pt" if "yaml" in name else file
+    keys = "DATASETS.|MODEL.|OUTPUT_DIR|datasets/VOC2007|model_final.pt|of unknown class"
+    return f"{file}|{keys}" if "yaml" in name else file

@@ -18,7 +18,7 @@ from detector.commands.predict import predict_files as predict
 from detector.config import load_cfg
 from detector.data.toybox import CLASSES as TOYBOX
 from detector.data.toybox import draw_toybox
-from detector.inference.export import Network, detection_differences, load_program
+from detector.inference.export import Network, detection_differences, load_program, typical_difference
 from detector.inference.exported_student import StudentNetwork, export_student
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.report.build import write_report as report
@@ -206,3 +206,12 @@ def test_the_difference_of_detections_by_hand() -> None:
     other = Detections("a", boxes, found.scores, torch.tensor([0, 0, 0]))
     assert detection_differences(found, other, **options).tolist() == pytest.approx([0, 0.4, 0])
     assert not len(detection_differences(found[:0], found, **options))
+
+
+def test_ties_decide_in_images_of_one_color_alone() -> None:
+    black, picture = torch.zeros(3, 8, 8), torch.arange(192.0).view(3, 8, 8)
+    few = torch.tensor([0.0] * 97 + [0.5] * 3)
+    assert typical_difference([(black, few), (picture, torch.zeros(9))]) == 0
+    assert typical_difference([(picture, few), (black, torch.zeros(9))]) == 0.5
+    assert typical_difference([(black, few[-5:])]) == 0.5  # more than half of an image differ
+    assert typical_difference([(picture, few[:0])]) == 0

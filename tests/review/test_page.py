@@ -275,7 +275,7 @@ def test_an_image_of_another_person_is_told(page, running: Running) -> None:
     page.mouse.move(*place(page, 250, 150))
     page.keyboard.press("x")
     page.get_by_text("somebody else works on image 1").wait_for()
-    assert page.locator("g.box").count() == 2  # as before
+    until(page, "document.querySelectorAll('g.box').length === 2")  # as before
 
 
 def test_zoom_pan_brightness_magnifier_and_theme(page) -> None:
