@@ -154,6 +154,7 @@ def _warn_of_copies(root: Path, found: Sequence[tuple[str, str, str | None]]) ->
 def _ask_for_labels(pictures: Path) -> str:
     files = [path for path in visible(pictures) if path.is_file()]
     others = [path.name for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
-    table = f"is {', '.join(others)} the table? Its suffix must be .csv or .jsonl; "
+    table = f"is {', '.join(others)} the table? Then rename it to .csv; "
     table = table if 1 <= len(others) <= 3 else ""
-    return f"{table}pass --labels FILE (CSV, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO)"
+    formats = "CSV, Excel, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO"
+    return f"{table}pass --labels FILE ({formats})"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from detector.data.sources.splits import TRAIN, VAL
-from detector.data.sources.tagged_pictures import Tagged
+from detector.data.sources.tagged import Tagged
 from detector.utils.errors import counted, shortened
 
 _VAL_SHARE = 0.2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detector.data.sources.scene_split import split_pictures
-from detector.data.sources.tagged_pictures import Tagged
+from detector.data.sources.tagged import Tagged
 
 
 def tagged(*names_and_labels, root=Path("/data")):
