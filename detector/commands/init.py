@@ -26,7 +26,7 @@ from detector.config import load_cfg
 from detector.data.datasets.image_labels import find_table
 from detector.data.datasets.image_table import Row, read_table
 from detector.data.datasets.table_writer import replace_table
-from detector.data.sources.scene_split import split_pictures
+from detector.data.sources.scene_split import SPLIT_BY, split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import read_source, record_source, remove_record
 from detector.data.sources.tagged import Tagged
@@ -50,6 +50,7 @@ def init(
     output: Path = Path("mine.yaml"),
     *,
     skip_missing: bool = False,
+    split_by: str = "auto",
 ) -> Path:
     """Write a config for a folder of pictures, with tables of their labels beside it; print the reasons.
 
@@ -59,6 +60,7 @@ def init(
         output: the config to write, NAME.yaml; the tables and later the proposals are in the folder NAME
             beside it.
         skip_missing: leave lines of a spreadsheet out whose picture is not there.
+        split_by: of :func:`split_pictures`.
 
     Returns:
         the config.
@@ -74,7 +76,7 @@ def init(
         check_printable(str(path.resolve()))  # which the tables and the config have to hold
     _check_free(output, folder, pictures)
     tagged, source = find_tags(pictures, labels, skip_missing=skip_missing)
-    train, val, split_by = split_pictures(tagged)
+    train, val, reason_of_split = split_pictures(tagged, split_by)
     if not train or not val:
         raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
     classes, tested = ({label for each in part for label in each.labels} for part in (train, val))
@@ -102,7 +104,7 @@ def init(
             folder.rmdir()
         raise
     _warn_of_no_class(classes)
-    _describe_data(tagged, train, val, source, split_by, output)
+    _describe_data(tagged, train, val, source, reason_of_split, output)
     print(f"recipe   {_RECIPE}: {reason}")
     print(f"written  {output}, {folder / 'train.jsonl'}, {folder / 'val.jsonl'}")
     if importlib.util.find_spec("timm") is None:
@@ -278,6 +280,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
     add("--skip-missing", action="store_true", help="leave lines of a table out whose picture is not there")
+    what = "scene or picture: what is never divided; default: scene, where file names tell"
+    add("--split-by", choices=SPLIT_BY, default="auto", metavar="WHAT", help=what)
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
 
@@ -292,5 +296,11 @@ def run(options: Namespace) -> None:
         return
     if options.pictures is None:
         raise UserError("PICTURES is missing: a folder")
-    config = init(options.pictures, options.labels, options.output, skip_missing=options.skip_missing)
+    config = init(
+        options.pictures,
+        options.labels,
+        options.output,
+        skip_missing=options.skip_missing,
+        split_by=options.split_by,
+    )
     next_step("detector", "propose", config)

@@ -22,9 +22,9 @@ EXPECTED = {base: {*tags} for base, tags in zip(BASES, TAGS, strict=True)}
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in PICTURES:
+    for i, name in enumerate(PICTURES):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
-        noise = np.random.default_rng(len(name)).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+        noise = np.random.default_rng(i).integers(0, 255, (24, 32, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / "data" / name)
     return tmp_path / "data"
 

@@ -26,6 +26,7 @@ class Tagged(NamedTuple):
     stated: bool = False  # the source itself says that they do not
     root: Path = Path("/")  # what the name in the source is relative to
     line: int = 0  # of the table; 0: the source is none
+    content: str = ""  # the digest of the file, if another picture is a copy of it
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
 from detector.data.sources.class_folders import drawn_by_runs, pictures_by_class, visible
+from detector.data.sources.copies import find_copies
 from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
 from detector.data.sources.stated_splits import (
@@ -67,7 +68,8 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
         found = _read_tags(pictures, labels, skip_missing=skip_missing)
     if labels or labels_of_splits:
         _warn_of_others(pictures, found, sources)
-    found = _test_alone(found)
+    copies = find_copies([each.file for each in found])
+    found = _test_alone([each._replace(content=copies.get(each.file, "")) for each in found])
     if VAL not in {each.split for each in found} and (others := unfollowed(visible(pictures))):
         warnings.warn(
             f"{pictures}: {shortened(others, 3)} may state which pictures are to test on, which is not "
@@ -107,12 +109,14 @@ def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, 
 
 def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
     """The pictures without those to train on that are to test on, too; one warning counts these."""
-    tested = {each.file.resolve() for each in tagged if each.split == VAL}
-    both = [each for each in tagged if each.split == TRAIN and each.file.resolve() in tested]
+    tested = {each.content or each.file.resolve() for each in tagged if each.split == VAL}
+    both = [
+        each for each in tagged if each.split == TRAIN and (each.content or each.file.resolve()) in tested
+    ]
     if both:
         warnings.warn(
-            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, taken to "
-            f"test on: {shortened([each.name for each in both], 3)}",
+            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, itself or as "
+            f"a copy, and taken to test on: {shortened([each.name for each in both], 3)}",
             stacklevel=3,
         )
     return [each for each in tagged if each not in both] if both else tagged
@@ -164,8 +168,8 @@ def _read_tags(
     if labels is None:
         root = pictures.resolve()
         tagged = [
-            Tagged(root / name, (label,), split=split, root=root)
-            for name, label, split in pictures_by_class(pictures)
+            Tagged(root / name, classes, split=split, root=root)
+            for name, classes, split in pictures_by_class(pictures)
         ]
         if not any(each.split for each in tagged):
             splits = listed_splits(pictures, [each.name for each in tagged])

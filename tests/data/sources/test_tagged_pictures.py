@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ def draw(folder, *names):
     for name in names:
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((20, 30, 3), 90, np.uint8)).save(path)
+        noise = np.random.default_rng(crc32(str(path).encode())).integers(0, 255, (20, 30, 3), np.uint8)
+        Image.fromarray(noise).save(path)
 
 
 def tags_of(pictures, labels=None):
@@ -41,12 +43,33 @@ def test_a_folder_is_a_class(tmp_path):
         find_tags(tmp_path, None)
 
 
-def test_a_picture_in_the_folders_of_two_classes(tmp_path):
-    draw(tmp_path, "cat/a.jpg", "dog/a.jpg")
-    Image.new("RGB", (30, 20)).save(tmp_path / "dog" / "b.jpg")
-    draw(tmp_path, "cat/b.jpg")
-    with pytest.warns(UserWarning, match=r"1 picture is a copy .* dog/a\.jpg of cat/a\.jpg: .* list such"):
-        find_tags(tmp_path, None)
+def test_copies_in_the_folders_of_several_classes_are_one_picture(tmp_path):
+    draw(tmp_path, "cat/a.jpg", "cat/b.jpg", "dog/b.jpg")
+    (tmp_path / "dog/renamed.jpg").write_bytes((tmp_path / "cat/a.jpg").read_bytes())
+    with pytest.warns(UserWarning, match=r"1 picture is in .* shows them all: cat/a\.jpg = dog/renamed\.jpg"):
+        tags = tags_of(tmp_path)
+    assert tags == {"cat/a.jpg": ("cat", "dog"), "cat/b.jpg": ("cat",), "dog/b.jpg": ("dog",)}
+
+
+def test_a_copy_of_a_picture_to_test_on_is_not_trained_on(tmp_path):
+    draw(
+        tmp_path,
+        *("train/cat/a.jpg", "train/cat/b.jpg", "train/dog/c.jpg", "train/cat/e.jpg", "val/cat/d.jpg"),
+    )
+    (tmp_path / "val/dog").mkdir()
+    for name, copy in (("train/cat/a.jpg", "val/dog/a.jpg"), ("train/cat/e.jpg", "val/cat/f.jpg")):
+        (tmp_path / copy).write_bytes((tmp_path / name).read_bytes())
+    with pytest.warns(UserWarning, match="a copy|shows them") as told:
+        found, _ = find_tags(tmp_path, None)
+    assert "shows them all: train/cat/a.jpg = val/dog/a.jpg" in str(told[0].message)
+    assert "itself or as a copy, and taken to test on: train/cat/e.jpg" in str(told[1].message)
+    assert {each.name: (each.split, each.labels) for each in found} == {
+        "train/cat/a.jpg": ("val", ("cat", "dog")),
+        "train/cat/b.jpg": ("train", ("cat",)),
+        "train/dog/c.jpg": ("train", ("dog",)),
+        "val/cat/d.jpg": ("val", ("cat",)),
+        "val/cat/f.jpg": ("val", ("cat",)),
+    }
 
 
 def test_a_run_folder_beside_the_classes_is_none(tmp_path, monkeypatch):
