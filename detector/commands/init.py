@@ -3,7 +3,7 @@
     detector init pictures
     detector init pictures --labels labels.csv --output fruit.yaml
 
-The labels are looked for in the folder: a table (CSV, JSON lines), annotations (COCO, VOC, YOLO,
+The labels are looked for in the folder: a table (CSV, Excel, JSON lines), annotations (COCO, VOC, YOLO,
 Label Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and, in the
 folder NAME beside it, tables of labels for training and testing, divided by scene where file names
 tell.
@@ -14,6 +14,7 @@ import shlex
 import statistics
 import warnings
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,10 @@ from detector.config import load_cfg
 from detector.data.datasets.image_labels import find_table
 from detector.data.datasets.image_table import Row, read_table
 from detector.data.datasets.table_writer import replace_table
-from detector.data.sources.scene_split import split_pictures
+from detector.data.sources.scene_split import SPLIT_BY, split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import read_source, record_source, remove_record
+from detector.data.sources.tagged import Tagged
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.command_line import next_step
 from detector.utils.errors import DataError, UserError, counted, shortened
@@ -42,7 +44,14 @@ _NO_CLASS = ("none", "nothing", "nan", "null", "n/a", "background", "negative", 
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 
 
-def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.yaml")) -> Path:
+def init(
+    pictures: Path,
+    labels: Path | None = None,
+    output: Path = Path("mine.yaml"),
+    *,
+    skip_missing: bool = False,
+    split_by: str = "auto",
+) -> Path:
     """Write a config for a folder of pictures, with tables of their labels beside it; print the reasons.
 
     Args:
@@ -50,6 +59,8 @@ def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.y
         labels: of :func:`find_tags`.
         output: the config to write, NAME.yaml; the tables and later the proposals are in the folder NAME
             beside it.
+        skip_missing: leave lines of a spreadsheet out whose picture is not there.
+        split_by: of :func:`split_pictures`.
 
     Returns:
         the config.
@@ -61,11 +72,11 @@ def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.y
     folder = output.with_suffix("")
     if output.suffix != ".yaml":
         raise DataError(f"the config to write is {output}, expected a name that ends in .yaml")
-    for path in (pictures, labels, output):
-        check_printable(str(path.resolve()) if path else "")  # which the tables and the config have to hold
+    for path in filter(None, (pictures, labels, output)):
+        check_printable(str(path.resolve()))  # which the tables and the config have to hold
     _check_free(output, folder, pictures)
-    tagged, source = find_tags(pictures, labels)
-    train, val, split_by = split_pictures(tagged)
+    tagged, source = find_tags(pictures, labels, skip_missing=skip_missing)
+    train, val, reason_of_split = split_pictures(tagged, split_by)
     if not train or not val:
         raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
     classes, tested = ({label for each in part for label in each.labels} for part in (train, val))
@@ -92,21 +103,8 @@ def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.y
         with suppress(OSError):  # somebody else put something there
             folder.rmdir()
         raise
-    if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
-        warnings.warn(
-            f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
-            "shows no class, leave its labels empty in a table, as in a.jpg,",
-            stacklevel=2,
-        )
-    num_classes = counted(len(classes), "class", "classes")
-    print(f"labels   {source}: {len(tagged)} pictures, {num_classes} ({shortened(sorted(classes))})")
-    print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
-    if boxed := sum(each.boxes is not None for each in val):
-        measured = counted(boxed, "picture", "pictures")
-        print(f"boxes    of {measured} to test on, which measure the detector; all others are left out")
-    sides = [side for each in tagged for side in each.sides]
-    if sides:
-        print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")
+    _warn_of_no_class(classes)
+    _describe_data(tagged, train, val, source, reason_of_split, output)
     print(f"recipe   {_RECIPE}: {reason}")
     print(f"written  {output}, {folder / 'train.jsonl'}, {folder / 'val.jsonl'}")
     if importlib.util.find_spec("timm") is None:
@@ -114,7 +112,37 @@ def init(pictures: Path, labels: Path | None = None, output: Path = Path("mine.y
     return output
 
 
-def init_again(output: Path) -> None:
+def _warn_of_no_class(classes: Iterable[str]) -> None:
+    if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
+        warnings.warn(
+            f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
+            "shows no class, leave its labels empty in a table, as in a.jpg,",
+            stacklevel=3,
+        )
+
+
+def _describe_data(
+    tagged: Sequence[Tagged],
+    train: Sequence[Tagged],
+    val: Sequence[Tagged],
+    source: str,
+    split_by: str,
+    output: Path,
+) -> None:
+    """Print the classes, the split and the size of the objects."""
+    classes = sorted({label for each in train for label in each.labels})
+    num_classes = counted(len(classes), "class", "classes")
+    print(f"labels   {source}: {len(tagged)} pictures, {num_classes} ({shortened(classes)})")
+    print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
+    if boxed := sum(each.boxes is not None for each in val):
+        measured = counted(boxed, "picture", "pictures")
+        print(f"boxes    of {measured} to test on, which measure the detector; all others are left out")
+    sides = [side for each in tagged for side in each.sides]
+    if sides:
+        print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")
+
+
+def init_again(output: Path, *, skip_missing: bool = False) -> None:
     """Write the tables of a config anew from the source that :func:`run` remembered; the config stays.
 
     A picture stays in its split, unless the source says which, so that no run is tested on what it learned
@@ -126,7 +154,7 @@ def init_again(output: Path) -> None:
     """
     folder = output.with_suffix("")
     pictures, labels = read_source(folder)
-    tagged, source = find_tags(pictures, labels)
+    tagged, source = find_tags(pictures, labels, skip_missing=skip_missing)
     before = {split: read_table(find_table(folder, split))[0] for split in (TRAIN, VAL)}
     old = {row.file: (split, row) for split, rows in before.items() for row in rows}
     parts = dict(zip((TRAIN, VAL), split_pictures(tagged)[:2], strict=True))
@@ -251,6 +279,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "write the tables of --output anew from their source, whose labels have changed"
     add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
+    add("--skip-missing", action="store_true", help="leave lines of a table out whose picture is not there")
+    what = "scene or picture: what is never divided; default: scene, where file names tell"
+    add("--split-by", choices=SPLIT_BY, default="auto", metavar="WHAT", help=what)
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
 
@@ -260,10 +291,16 @@ def run(options: Namespace) -> None:
             raise UserError(
                 "--again takes the pictures and labels of before: leave out PICTURES and --labels"
             )
-        init_again(options.output)
+        init_again(options.output, skip_missing=options.skip_missing)
         next_step("detector", "check", options.output)
         return
     if options.pictures is None:
         raise UserError("PICTURES is missing: a folder")
-    config = init(options.pictures, options.labels, options.output)
+    config = init(
+        options.pictures,
+        options.labels,
+        options.output,
+        skip_missing=options.skip_missing,
+        split_by=options.split_by,
+    )
     next_step("detector", "propose", config)

@@ -7,14 +7,16 @@ flagged as doubtful if it does not score more than the threshold (docs/labeling.
 """
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
-from detector.data.formats import FORMATS
+from detector.data.formats import FORMATS, ReviewImage
 from detector.inference.predictor import SCORE_THRESHOLD
 from detector.labeling.label import label
+from detector.labeling.yolo_training import write_yolo_training
 from detector.utils.command_line import add_model_option, next_step
 from detector.utils.distributed import is_main
-from detector.utils.errors import counted
+from detector.utils.errors import UserError, counted
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,11 +26,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
     what = f"{', '.join(FORMATS)}; may be repeated"
-    add(
-        "--format", required=True, action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what
-    )
+    add("--format", action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what)
+    what = "instead of --format: images and boxes of both splits, as `yolo train` reads them"
+    add("--for-training", action="store_true", help=what)
     what = "only N images, of all classes in turns, of those without boxes in the table"
     add("-n", "--count", type=int, metavar="N", help=what)
+    add(
+        "--inline",
+        action="store_true",
+        help="write the pictures into Label Studio's tasks, not links to them",
+    )
     least = f"default: {SCORE_THRESHOLD}"
     add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
@@ -36,13 +43,37 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    found = label(**vars(options))
+    arguments = vars(options)
+    if arguments.pop("for_training"):
+        _write_for_training(options)
+        return
+    if not options.formats:
+        raise UserError(f"--format is missing: one of {', '.join(FORMATS)}, or --for-training")
+    found = label(**arguments)
     if not is_main():
         return
-    doubtful = sum(box.doubtful for image in found for box in image.boxes)
-    boxes = counted(sum(len(image.boxes) for image in found), "box", "boxes")
-    images = counted(len(found), "image", "images")
-    print(f"{boxes} in {images}, {doubtful} of them doubtful: {options.output}")
+    print(f"{_describe(found)}: {options.output}")
+    if "yolo" in options.formats:
+        print("note: these files of YOLO are for labeling tools; --for-training writes what yolo train reads")
     to_test = Path(options.labels).stem == "val"  # as detector init names the table
     to = ("--table", options.labels) if to_test else ("--output", "reviewed.json")
     next_step("detector", "review-import", "CORRECTED", *to)
+
+
+def _write_for_training(options: Namespace) -> None:
+    if options.formats or options.images or options.count or options.inline:
+        raise UserError(
+            "--for-training writes all of both tables: leave --format, --images, -n, --inline out"
+        )
+    chosen = {"device": options.device, "score_threshold": options.score_threshold, "model": options.model}
+    found = write_yolo_training(options.weights, Path(options.labels), options.output, **chosen)
+    for split, images in found.items():
+        print(f"{split}: {_describe(images)}")
+    words = f"data={options.output / 'data.yaml'}", "model=yolo11n.pt"
+    next_step("yolo", "train", *words)
+
+
+def _describe(found: Sequence[ReviewImage]) -> str:
+    doubtful = sum(box.doubtful for image in found for box in image.boxes)
+    boxes = counted(sum(len(image.boxes) for image in found), "box", "boxes")
+    return f"{boxes} in {counted(len(found), 'image', 'images')}, {doubtful} of them doubtful"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tqdm import tqdm
 
 from detector.data.datasets.image_labels import check_rows
 from detector.data.datasets.image_table import Row, picture_name, read_table
+from detector.data.datasets.sheet import SHEET_SUFFIXES
 from detector.data.formats import (
     FORMATS,
     ReviewImage,
@@ -23,6 +25,10 @@ from detector.data.formats import (
     review_image,
     review_import,
 )
+from detector.data.formats.label_studio import how_to_serve
+from detector.data.images import in_any_form
+from detector.data.sources.sheet_source import read_sheet_source
+from detector.data.sources.splits import TRAIN, VAL
 from detector.evaluation.pictures import choose_samples
 from detector.inference.load import find_checkpoint, load
 from detector.inference.predictor import SCORE_THRESHOLD, Predictor
@@ -40,12 +46,14 @@ from detector.utils.distributed import (
     sync_errors,
     world_size,
 )
-from detector.utils.errors import UserError, check_path
+from detector.utils.errors import ErrorList, UserError, check_path, counted, shortened
 from detector.utils.files import atomic_write, file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder, make_folder
 
 logger = logging.getLogger(__name__)
+
+_UPLOADS = b"/upload/"  # in the address of a picture that Label Studio stores itself
 
 
 def label(
@@ -59,6 +67,7 @@ def label(
     formats: Sequence[str] = (),
     model: Model = "auto",
     count: int | None = None,
+    inline: bool = False,
 ) -> list[ReviewImage]:
     """Boxes for images whose tags are known: `detector.label("runs/demo", "photos/train.csv")`.
 
@@ -68,7 +77,7 @@ def label(
 
     Args:
         weights: a run folder or a checkpoint.
-        labels: a table of images and tags, CSV or JSON lines (docs/own_images.md).
+        labels: a table of images and tags: CSV, JSON lines or Excel (docs/data_sets.md).
         images: the folder to which the files of the table are relative; None: that of the table.
         device: "cpu", "cuda", or "auto": cuda where there is one.
         score_threshold: beside the best box of a class, those that score more than this are boxes.
@@ -78,6 +87,7 @@ def label(
         model: of a run folder, see :func:`detector.load`.
         count: only so many images, of all classes in turns, of those that have no boxes in the table; None:
             all images.
+        inline: Label Studio's tasks have the pictures themselves, and not links to files that it serves.
 
     Raises:
         UserError, OSError: an argument or a file cannot be used. Every wrong line of the table is named
@@ -99,7 +109,7 @@ def label(
         with sync_errors():
             weights = find_checkpoint(weights, model)
             predictor = load(weights, device, score_threshold=score_threshold, model=model)
-            rows, mistakes = read_table(labels)
+            rows, mistakes = read_tags(labels, root)
             sizes = check_rows(rows, root, predictor.class_names, mistakes)
             if count is not None:
                 chosen = choose_rows(rows, predictor.class_names, count)
@@ -120,10 +130,22 @@ def label(
         found = [image for image in labeled if image is not None]
         with sync_errors():
             if outputs is not None and is_main():
-                for name, content in encode_all(formats, found, predictor.class_names, folder):
+                names_and_contents = encode_all(formats, found, predictor.class_names, folder, inline=inline)
+                for name, content in names_and_contents:
                     outputs.write(name, content)
+                if "label-studio" in formats and not inline:
+                    logger.info("%s", how_to_serve(folder.resolve()))
             check_all_read(len(rows) - len(found))
     return found
+
+
+def read_tags(labels: Path, root: Path) -> tuple[list[Row], ErrorList]:
+    """The rows of a table of a run, or of a spreadsheet as `detector init` takes it, and their mistakes."""
+    if labels.suffix.lower() not in SHEET_SUFFIXES or labels.stem in (TRAIN, VAL):
+        return read_table(labels)
+    found = read_sheet_source(labels, root)
+    rows = [Row(each.line, each.entry, each.labels, each.boxes, each.unknown) for each in found]
+    return rows, ErrorList(labels)
 
 
 def choose_rows(rows: Sequence[Row], class_names: Sequence[str], count: int) -> list[int]:
@@ -164,11 +186,16 @@ def common_folder(images: Iterable[tuple[Path, str]], formats: Sequence[str]) ->
 
 
 def encode_all(
-    formats: Sequence[str], images: Sequence[ReviewImage], class_names: Sequence[str], folder: Path
+    formats: Sequence[str],
+    images: Sequence[ReviewImage],
+    class_names: Sequence[str],
+    folder: Path,
+    *,
+    inline: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file of some of FORMATS, for images with names relative to `folder`."""
     for form in dict.fromkeys(formats):  # a format may be named twice
-        yield from encode_review(form, images, class_names, folder=folder.resolve().name)
+        yield from encode_review(form, images, class_names, folder=folder.resolve(), inline=inline)
 
 
 def tagged_boxes(
@@ -210,14 +237,37 @@ def import_reviewed(
     output = Path(output)
     if output.exists():
         raise UserError(f"{output} exists: delete it, or name another file")
-    found = [
-        image for image in review_import(path, images=images, reviewed=reviewed) if image.reviewed != "none"
-    ]
+    imported = review_import(path, images=images, reviewed=reviewed)
+    found = [image for image in imported if image.reviewed != "none"]
+    _warn_of_strangers(Path(path), found, images)
     found = [replace(image, boxes=image.true_boxes) for image in found]
     make_folder(output.parent)
     with atomic_write(output) as file:
         file.write(encode_coco(found, sorted({box.label for image in found for box in image.boxes})))
     return found
+
+
+def _warn_of_strangers(path: Path, found: Sequence[ReviewImage], images: str | Path | None) -> None:
+    """Tell of images that are not below the folder of the images, or that nothing tells the folder of."""
+    if images is None:
+        if path.suffix.lower() == ".json" and _UPLOADS in path.read_bytes():
+            warnings.warn(
+                f"{path} has pictures that were uploaded in the browser, which loses their folders: pass "
+                "--images with the folder that detector init was given, so that they are found",
+                stacklevel=3,
+            )
+        return
+    strangers = [each.name for each in found if not in_any_form(Path(images, each.name)).is_file()]
+    if len(strangers) == len(found):
+        raise UserError(
+            f"{path}: none of its {len(found)} images is below {images}, such as {strangers[0]!r}"
+        )
+    if strangers:
+        warnings.warn(
+            f"{path}: {counted(len(strangers), 'image is', 'images are')} not below {images}, or of a name "
+            f"that several pictures have, and will not be used: {shortened(strangers, 3)}",
+            stacklevel=3,
+        )
 
 
 def _label_rows(

@@ -25,7 +25,7 @@ def pictures(tmp_path, monkeypatch):
     for name in ("cat", "dog"):
         (tmp_path / "my pictures" / name).mkdir(parents=True)
         for i in range(10):
-            noise = np.random.default_rng(i).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+            noise = np.random.default_rng([i, ord(name[0])]).integers(0, 255, (24, 32, 3), dtype=np.uint8)
             Image.fromarray(noise).save(tmp_path / "my pictures" / name / f"{i}.png")
     return tmp_path / "my pictures"
 

@@ -26,21 +26,18 @@ JSON lines, one object per line; "boxes", half-open x1, y1, x2, y2 in pixels, mu
 import csv
 import io
 import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detector.data.datasets.sheet import SEPARATOR_LINE
 from detector.data.labeled_box import LabeledBox
-from detector.data.sources.splits import TRAIN, VAL, split_of
+from detector.data.sources.splits import find_split_column, split_of_cell, split_of_value
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
 _HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes", "split"), {"label", "box", "difficult"}
-_IS_SPLIT = re.compile("is[_ ]?(train|training|val|valid|validation|test|testing)(_img|_image|_set)?", re.I)
-_SPLIT_COLUMNS = ("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase")
-_SEPARATOR = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)
 _OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
 
@@ -89,7 +86,7 @@ def picture_name(file: str) -> str:
 def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
     start, _, others = text.partition("\n")
     line, columns, split_column, split_header = 1, 2, -1, ""
-    if named := _SEPARATOR.match(start):
+    if named := SEPARATOR_LINE.match(start):
         text, start, line = others, others.partition("\n")[0], 2
     separator = next((each for each in _OTHER_SEPARATORS if each in start and "," not in start), ",")
     separator = named[1] if named else separator
@@ -101,7 +98,7 @@ def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
         for cells in reader:
             cells = [cell.strip() for cell in cells]
             if is_header:
-                split_column = _find_split_column(cells)
+                split_column = find_split_column(cells)
                 split_header = cells[split_column] if split_column >= 0 else ""
             stated = cells.pop(split_column) if 0 <= split_column < len(cells) else ""
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
@@ -122,44 +119,13 @@ def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
                 is_first = False
                 try:
                     row = _class_columns(line, cells, classes) if classes else _csv_row(line, cells, columns)
-                    yield row._replace(split=_stated_split(stated, split_header))
+                    yield row._replace(split=split_of_cell(stated, split_header))
                 except DataError as error:
                     mistakes.add(line, error)
             is_header = False
             line = reader.line_num + 1 + skipped
     except csv.Error as error:
         mistakes.add(line, f"not CSV: {error}")
-
-
-def _stated_split(text: str, column: str) -> str | None:
-    """The split of a row of CSV; a column such as is_test says with 0 or 1, or no and yes, which it is."""
-    if (named := split_of(column.lower().removeprefix("is"))) is None or column.lower() in _SPLIT_COLUMNS:
-        return _split(text)
-    if not text:
-        return None
-    if (
-        is_named := {**_SHOWN, "false": False, "true": True, "no": False, "yes": True}.get(text.lower())
-    ) is None:
-        raise DataError(f"{column} is {text!r}, expected 0 or 1, or nothing")
-    return named if is_named else VAL if named == TRAIN else TRAIN
-
-
-def _find_split_column(header: Sequence[str]) -> int:
-    """The column of splits of a header; -1: there is none, or two, or no header."""
-    found = [
-        column
-        for column, cell in enumerate(header)
-        if _IS_SPLIT.fullmatch(cell) or cell.lower() in _SPLIT_COLUMNS
-    ]
-    return found[0] if len(header) > 2 and len(found) == 1 and "." not in header[0] else -1
-
-
-def _split(text: object) -> str | None:
-    if text in (None, ""):
-        return None
-    if not isinstance(text, str) or (split := split_of(text)) is None:
-        raise DataError(f"the split is {text!r}, expected train, val or test, or nothing")
-    return split
 
 
 def _csv_row(line: int, cells: list[str], columns: int) -> Row:
@@ -239,7 +205,7 @@ def _json_row(line: int, content: dict[str, Any]) -> Row:
         where = "a box but not among the labels" if name in shown else "a label without a box"
         raise DataError(f"{name!r} is {where}; boxes are either all there, or left out")
     row = _row(line, _file(content.get("file")), names, unknown, boxes)
-    return row._replace(split=_split(content.get("split")))
+    return row._replace(split=split_of_value(content.get("split")))
 
 
 def _json_box(content: object) -> LabeledBox:

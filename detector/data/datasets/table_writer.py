@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from detector.data.datasets.annotated import unknown_class
 from detector.data.datasets.image_labels import check_rows, row_id
 from detector.data.datasets.image_table import Row, read_table
 from detector.data.formats import ReviewImage, turn_images
+from detector.data.picture_index import PictureIndex
 from detector.data.reviewed import find_id
-from detector.data.sources.splits import TRAIN
+from detector.data.sources.splits import TRAIN, VAL
 from detector.utils.errors import DataError, counted
 from detector.utils.files import atomic_write
 
@@ -49,10 +51,14 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
     if table.suffix.lower() not in _SUFFIXES:
         raise DataError(f"{table} is no table of image labels, expected one with the suffix .csv or .jsonl")
     rows, mistakes = read_table(table)
-    beside = (table.with_name(f"{TRAIN}{suffix}") for suffix in _SUFFIXES)
-    known = _classes(rows).union(*(_classes(read_table(path)[0]) for path in beside if path.is_file()))
+    beside = [table.with_name(f"{split}{suffix}") for split in (TRAIN, VAL) for suffix in _SUFFIXES]
+    tables = [path for path in beside if path.is_file() and path != table]
+    of_training = (path for path in tables if path.stem == TRAIN)
+    known = _classes(rows).union(*(_classes(read_table(path)[0]) for path in of_training))
     sizes = check_rows(rows, table.parent, sorted(known), mistakes)
     places = {row_id(row): place for place, row in enumerate(rows)}
+    beside_it = (row_id(row) for path in tables for row in read_table(path)[0])
+    images = _named_by_ids(images, {*places, *beside_it})
     found = [(places.get(find_id(each.name, places)), each) for each in images if each.reviewed != "none"]
     strangers = [image.name for place, image in found if place is None]
     in_part = [image.name for place, image in found if place is not None and not image.complete]
@@ -87,6 +93,18 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
                 stacklevel=2,
             )
     return rows
+
+
+def _named_by_ids(images: Sequence[ReviewImage], ids: Collection[str]) -> list[ReviewImage]:
+    """The images by the ids of the tables; a name without its folder is that of the only id that ends so."""
+    unknown = [each for each in images if find_id(each.name, ids) not in ids and "/" not in each.name]
+    if not unknown:
+        return list(images)
+    index = PictureIndex(Path(), [Path(f"{each}.jpg") for each in sorted(ids)])
+    new = dict(
+        zip((each.name for each in unknown), index.rename([each.name for each in unknown]), strict=True)
+    )
+    return [replace(each, name=new.get(each.name, each.name)) for each in images]
 
 
 def _check_image(

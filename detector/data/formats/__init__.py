@@ -5,13 +5,15 @@ Each format has a module, which describes it; here is which files it consists of
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from detector.data.formats import coco, cvat, label_studio, review_file, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
+from detector.data.picture_index import index_folder
 from detector.utils.errors import DataError, counted
 from detector.utils.files import reading
 
@@ -28,12 +30,18 @@ FORMATS = ("coco", "voc", "yolo", "label-studio", "cvat")
 
 
 def encode_review(
-    form: str, images: Sequence[ReviewImage], class_names: Sequence[str], *, folder: str = "images"
+    form: str,
+    images: Sequence[ReviewImage],
+    class_names: Sequence[str],
+    *,
+    folder: str | Path = "images",
+    inline: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
     """Name, below the output folder, and content of each file of one of FORMATS, which its module describes.
 
     Args:
-        folder: name of the folder of images, below which Label Studio serves them.
+        folder: the folder of images, or its name, below which Label Studio serves them.
+        inline: write the pictures themselves into the tasks of Label Studio; `folder` is their path.
     """
     if form == "coco":
         yield "coco.json", coco.encode(images, class_names)
@@ -43,7 +51,10 @@ def encode_review(
     elif form == "yolo":
         yield from yolo.encode(images, class_names)
     elif form == "label-studio":
-        yield "tasks.json", label_studio.encode(images, folder)
+        place = Path(folder)
+        yield "tasks.json", label_studio.encode(images, place.name, place if inline else None)
+        if place.is_absolute() and not inline:
+            yield "local_storage.json", label_studio.encode_storage(place)
         yield "label_config.xml", label_studio.label_config(class_names)
     elif form == "cvat":
         yield "annotations.xml", cvat.encode(images, class_names)
@@ -115,13 +126,17 @@ def _read_folder(
 def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]) -> list[ReviewImage]:
     with reading(path, "file of boxes"):
         if path.suffix.lower() == ".xml":
-            return check_images(cvat.read(path, images), reviewed, path)
+            return check_images(_renamed(cvat.read(path, images), images), reviewed, path)
         if path.suffix.lower() == ".json":
             content = json.loads(path.read_bytes())
             if tool := other_tool(content):
                 raise DataError(f"it is a file of {tool}")
             tasks = isinstance(content, list)
-            found = label_studio.read(content, images, path) if tasks else coco.read(path, images)
+            found = (
+                label_studio.read(content, images, path)
+                if tasks
+                else _renamed(coco.read(path, images), images)
+            )
             return check_images(found, reviewed, path)
         if path.suffix.lower() == review_file.SUFFIX:
             return check_images(review_file.read(path), reviewed, path)
@@ -129,6 +144,16 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
             "it is neither .json (COCO, Label Studio) nor .xml (CVAT) nor .sqlite (detector review); VOC and "
             "YOLO are folders"
         )
+
+
+def _renamed(images: Iterable[ReviewImage], folder: str | Path | None) -> Iterator[ReviewImage]:
+    """The images by their names below the folder, which files of Label Studio's uploads do not have."""
+    if folder is None or not Path(folder).is_dir():
+        yield from images
+        return
+    found = list(images)
+    names = index_folder(Path(folder)).rename([each.name for each in found])
+    yield from (replace(each, name=name) for each, name in zip(found, names, strict=True))
 
 
 def other_tool(content: object) -> str:

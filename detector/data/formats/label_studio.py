@@ -6,7 +6,9 @@ in percentages of the image; flags of a box are the text that the tool shows wit
 
 import base64
 import json
+import mimetypes
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,8 +20,10 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from detector.data.formats.review import Point, ReviewImage
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import index_folder
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.utils.errors import DataError, counted, shortened
+from detector.utils.files import reading
 
 # The tool serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT under this address.
 _LOCAL_FILES = "/data/local-files/?d="
@@ -46,16 +50,47 @@ def label_config(class_names: Sequence[str]) -> bytes:
     return tostring(view, encoding="utf-8")
 
 
-def encode(images: Iterable[ReviewImage], folder: str) -> bytes:
-    """The file of tasks; `folder` is that of the images, below the root of the files that the tool serves."""
+def encode(images: Iterable[ReviewImage], folder: str, inline: Path | None = None) -> bytes:
+    """The file of tasks.
+
+    Args:
+        folder: that of the images, below the root of the files that the tool serves.
+        inline: the folder of the images, whose content is written into the tasks, so that no file is served;
+            None: tasks have links.
+    """
     return json.dumps(
-        [_task(image, folder) for image in images], ensure_ascii=False, allow_nan=False
+        [_task(image, folder, inline) for image in images], ensure_ascii=False, allow_nan=False
     ).encode()
 
 
-def _task(image: ReviewImage, folder: str) -> dict[str, Any]:
+def encode_storage(folder: Path) -> bytes:
+    """What Label Studio's API, POST /api/storages/localfiles, needs but for the number of the `project`."""
+    content = {"title": folder.name, "path": str(folder), "use_blob_urls": True, "regex_filter": ".*"}
+    return json.dumps(content, ensure_ascii=False, indent=1).encode()
+
+
+def how_to_serve(folder: Path) -> str:
+    """What to tell a person who imports tasks with links: the root that the tool has to serve."""
+    root = shlex.quote(str(folder.parent))
+    return (
+        f"Label Studio shows the pictures if it serves {folder.parent}:\n"
+        f"  LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={root} "
+        f"label-studio start\n  with {folder} as source storage of the project (Settings, Cloud Storage, "
+        "Local files); in a container mount it at the same path. Or add --inline, which needs neither"
+    )
+
+
+def _data_address(file: Path) -> str:
+    kind = mimetypes.guess_type(file.name)[0] or "image/jpeg"
+    with reading(file, "image"):
+        return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+
+
+def _task(image: ReviewImage, folder: str, inline: Path | None) -> dict[str, Any]:
     height, width = image.size
     address = _LOCAL_FILES + quote(f"{folder}/{image.name}")
+    if inline is not None:
+        address = _data_address(in_any_form(inline / image.name))
     data = {"image": address, "file": image.name, "width": width, "height": height}
     result = [_region(number, box, image.size) for number, box in enumerate(image.boxes)]
     if image.complete:
@@ -102,7 +137,7 @@ def read(tasks: Sequence[Any], folder: str | Path | None, source: object = "") -
         folder: the folder of images, for the sizes that tasks of others lack.
         source: the file, for warnings that count the tasks of which not all annotations are taken.
     """
-    yield from _each_task(tasks, partial(_read_boxes, folder=folder))
+    yield from _each_task(tasks, partial(_read_boxes, folder=folder), folder)
     _warn_of_annotations(tasks, source)
 
 
@@ -111,11 +146,15 @@ def read_points(tasks: Sequence[Any]) -> Iterator[tuple[str, list[Point]]]:
     return _each_task(tasks, _read_points)
 
 
-def _each_task(tasks: Sequence[Any], read_task: Callable[[dict[str, Any], str], _T]) -> Iterator[_T]:
+def _each_task(
+    tasks: Sequence[Any], read_task: Callable[[dict[str, Any], str], _T], folder: str | Path | None = None
+) -> Iterator[_T]:
     """What `read_task` reads of a task and the name of its image."""
     if not isinstance(tasks, list):
         raise DataError("it is no list of tasks, as Label Studio exports in the format JSON")
     names = _image_names(tasks)
+    if folder is not None and Path(folder).is_dir():  # those that were uploaded are found by their names
+        names = index_folder(Path(folder)).rename(names)
     kinds = {str(each.get("type")) for task in tasks for each in _chosen(task) if isinstance(each, dict)}
     if kinds - {"relation"} and kinds <= _NO_REGION:
         raise DataError(

@@ -1,4 +1,4 @@
-"""YOLO's folder: data.yaml with the class names, and labels/NAME.txt with a line for each box.
+"""YOLO's folder, for labeling tools: data.yaml has the class names, labels/NAME.txt a line for each box.
 
     CLASS X Y WIDTH HEIGHT [SCORE]    center and size as shares of the image
     CLASS X1 Y1 X2 Y2 X3 Y3 ...       the outline of an object, or the corners of a rotated box
@@ -40,12 +40,17 @@ def encode(images: Sequence[ReviewImage], class_names: Sequence[str]) -> Iterato
     names = dict(enumerate(class_names))
     content = {"path": ".", "train": "images", "val": "images", "names": names}
     yield "data.yaml", yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode()
-    numbers = {name: number for number, name in names.items()}
     for image in images:
-        lines = (_line(numbers[box.label], box, image.size) for box in image.boxes)
-        yield f"labels/{PurePosixPath(image.name).with_suffix('.txt')}", "".join(lines).encode()
+        text = f"labels/{PurePosixPath(image.name).with_suffix('.txt')}"
+        yield text, encode_lines(image, class_names).encode()
     reviewed = (f"{_IMAGES}{image.name}\n" for image in images if image.complete)
     yield "reviewed.txt", "".join(reviewed).encode()
+
+
+def encode_lines(image: ReviewImage, class_names: Sequence[str]) -> str:
+    """A line for each box, with a sixth column where it has a score."""
+    numbers = {name: number for number, name in enumerate(class_names)}
+    return "".join(_line(numbers[box.label], box, image.size) for box in image.boxes)
 
 
 def _line(number: int, box: LabeledBox, size: tuple[int, int]) -> str:

@@ -1,12 +1,13 @@
 """Pictures in one folder for each class, in folders of splits or not."""
 
-import filecmp
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
+from detector.data.sources.copies import find_copies
 from detector.data.sources.splits import TRAIN, VAL, split_of, split_of_folders
 from detector.utils.errors import DataError, counted, shortened
 
@@ -19,9 +20,12 @@ class _Picture(NamedTuple):
     split: str | None
 
 
-def pictures_by_class(pictures: Path) -> list[tuple[str, str, str | None]]:
-    """Name, class and split of the pictures in folders of classes, in such folders below those of splits, or
-    in folders of splits below those of classes.
+def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | None]]:
+    """Name, classes and split of the pictures in folders of classes, in such folders below those of splits,
+    or in folders of splits below those of classes.
+
+    Copies of a picture in the folders of several classes are one picture that shows them all, and is to test
+    on if one of them is; a warning counts them.
 
     Raises:
         DataError: a picture is in no folder, or the folders are splits, or one alone, or one of them may be
@@ -68,9 +72,7 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, str, str | None]]:
             f"folder of a class below a split: {shortened(others, 3)}",
             stacklevel=2,
         )
-    result = [(name, label, split) for name, label, split in labeled if label]
-    _warn_of_copies(pictures.resolve(), result)
-    return result
+    return _merge_copies(pictures.resolve(), labeled)
 
 
 def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
@@ -133,27 +135,34 @@ def visible(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
 
 
-def _warn_of_copies(root: Path, found: Sequence[tuple[str, str, str | None]]) -> None:
-    """Warn where copies of a file, of the same name, are in folders of several classes."""
-    first: dict[tuple[str, int], tuple[str, str]] = {}
-    copies = []
-    for name, label, _ in found:
-        file = root / name
-        other, other_label = first.setdefault((file.name, file.stat().st_size), (name, label))
-        if other_label != label and filecmp.cmp(root / other, file, shallow=False):
-            copies.append(f"{name} of {other}")
-    if copies:
+def _merge_copies(root: Path, found: Sequence[_Picture]) -> list[tuple[str, tuple[str, ...], str | None]]:
+    copies = find_copies([root / each.name for each in found])
+    same: dict[str, list[_Picture]] = defaultdict(list)
+    for each in found:
+        same[copies.get(root / each.name, each.name)].append(each)
+    merged: list[tuple[str, tuple[str, ...], str | None]] = []
+    several = []
+    for group in same.values():
+        labels = tuple(dict.fromkeys(each.label for each in group if each.label))
+        if len(labels) == 1:
+            merged += [(each.name, labels, each.split) for each in group]
+            continue
+        splits = {each.split for each in group if each.split}
+        merged.append((group[0].name, labels, VAL if VAL in splits else next(iter(splits), None)))
+        several.append(" = ".join(each.name for each in group))
+    if several:
         warnings.warn(
-            f"{counted(len(copies), 'picture is a copy', 'pictures are copies')} from the folder of another "
-            f"class, such as {copies[0]}: each says that the other class is absent; list such a picture "
-            "once, with all its classes, in a table (--labels)",
-            stacklevel=2,
+            f"{counted(len(several), 'picture is', 'pictures are')} in the folders of several classes, and "
+            f"taken for one picture that shows them all: {shortened(several, 3)}",
+            stacklevel=3,
         )
+    return merged
 
 
 def _ask_for_labels(pictures: Path) -> str:
     files = [path for path in visible(pictures) if path.is_file()]
     others = [path.name for path in files if path.suffix.lower() not in IMAGE_SUFFIXES]
-    table = f"is {', '.join(others)} the table? Its suffix must be .csv or .jsonl; "
+    table = f"is {', '.join(others)} the table? Then rename it to .csv; "
     table = table if 1 <= len(others) <= 3 else ""
-    return f"{table}pass --labels FILE (CSV, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO)"
+    formats = "CSV, Excel, JSON lines, COCO, Label Studio, CVAT, a folder of VOC or YOLO"
+    return f"{table}pass --labels FILE ({formats})"

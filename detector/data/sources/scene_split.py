@@ -8,18 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from detector.data.sources.splits import TRAIN, VAL
-from detector.data.sources.tagged_pictures import Tagged
+from detector.data.sources.tagged import Tagged
 from detector.utils.errors import counted, shortened
 
 _VAL_SHARE = 0.2
 _LEAST_SCENES = 4  # of each class, for a split by scene
+_LEAST_SHARE, _MOST_TESTED = 0.25, 0.5  # of what is wanted to test on, and of all pictures of a class
+_TOLD = 4  # scenes that are named
+SPLIT_BY = ("auto", "scene", "picture")
 
 
-def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged], str]:
+def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tagged], list[Tagged], str]:
     """Training and validation pictures, and by what they were split; the same for the same names.
 
     Shots of one scene belong in one split, or the results are too good. Names such as street_001.jpg and
-    street_002.jpg tell scenes, unless that leaves a class too few scenes to divide.
+    street_002.jpg tell scenes, unless that leaves a class too few scenes to divide, or nearly all of its
+    pictures are in one. Copies of a picture are never divided.
+
+    Args:
+        by: "scene", "picture", or "auto", which is as above.
     """
     parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
     others = [each.name for each in tagged if each.split is None]
@@ -39,15 +46,62 @@ def split_pictures(tagged: Sequence[Tagged]) -> tuple[list[Tagged], list[Tagged]
             "are divided",
             stacklevel=2,
         )
-    scenes = _group(tagged, _scene)
-    reason = "scene, as the file names tell"
-    per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
-    if min(per_class.values(), default=0) < _LEAST_SCENES or len(scenes) == len(tagged):
-        scenes = _group(tagged, str)
-        reason = "picture, as the file names do not tell scenes"
+    scenes = _join_copies(_group(tagged, _scene))
+    singles = _join_copies(_group(tagged, str))
+    if by == "picture" or (by == "auto" and not _LEAST_SCENES <= len(scenes) < len(singles)):
+        reason = "picture, as the file names do not tell scenes" if by == "auto" else "picture"
+        return *_divided(singles, _choose(singles)), reason
     chosen = _choose(scenes)
+    told = ", ".join(f"{name.strip('_- ') or '(no name)'} ({len(scenes[name])})" for name in _largest(scenes))
+    told = f"{len(scenes)} scenes in the file names, such as {told}"
+    if by == "auto" and (label := _ill_divided(scenes, chosen)):
+        return *_divided(singles, _choose(singles)), f"picture, as of {told}, too few show {label!r}"
+    return *_divided(scenes, chosen), f"scene: {told}; --split-by picture divides them"
+
+
+def _divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> tuple[list[Tagged], list[Tagged]]:
     train = [each for name, scene in scenes.items() if name not in chosen for each in scene]
-    return train, [each for name in sorted(chosen) for each in scenes[name]], reason
+    return train, [each for name in sorted(chosen) for each in scenes[name]]
+
+
+def _largest(scenes: Mapping[str, Sequence[Tagged]]) -> list[str]:
+    return sorted(scenes, key=lambda name: (-len(scenes[name]), name))[:_TOLD]
+
+
+def _ill_divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> str | None:
+    """A class with too few scenes, or of whose pictures one split has nearly all, as of a single camera."""
+    per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
+    total, tested = Counter[str](), Counter[str]()
+    for name, scene in scenes.items():
+        shown = Counter(label for each in scene for label in each.labels)
+        total += shown
+        tested += shown if name in chosen else Counter()
+    for label, count in sorted(total.items()):
+        least = _LEAST_SHARE * _VAL_SHARE * count
+        if per_class[label] < _LEAST_SCENES or not least <= tested[label] <= _MOST_TESTED * count:
+            return label
+    return None
+
+
+def _join_copies(groups: dict[str, list[Tagged]]) -> dict[str, list[Tagged]]:
+    """The groups, where those that have copies of one picture are one, under the first of their names."""
+    names: dict[str, str] = {}  # of each group, or of the one that it joined
+    owner: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while names.setdefault(name, name) != name:
+            name = names[name]
+        return name
+
+    for name, group in groups.items():
+        for each in group:
+            if each.content:
+                first, second = find(owner.setdefault(each.content, name)), find(name)
+                names[max(first, second)] = min(first, second)
+    joined: dict[str, list[Tagged]] = defaultdict(list)
+    for name, group in groups.items():
+        joined[find(name)] += group
+    return joined
 
 
 def _group(tagged: Iterable[Tagged], key: Callable[[str], str]) -> dict[str, list[Tagged]]:

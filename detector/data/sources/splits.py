@@ -2,11 +2,12 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from detector.data.pictures import IMAGE_SUFFIXES, stem_key
+from detector.utils.errors import DataError
 
 TRAIN, VAL = "train", "val"
 _TRAIN = {
@@ -45,6 +46,21 @@ _ENDINGS = (
 )  # trainset, 训练集
 _WORD = re.compile(r"[^\W\d_]+")
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # PublicTest
+_IS_SPLIT = re.compile("is[_ ]?(train|training|val|valid|validation|test|testing)(_img|_image|_set)?", re.I)
+_SPLIT_COLUMNS = (
+    *("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase"),
+    *("ml_use", "aufteilung"),
+)
+_YES_NO = {
+    "0": False,
+    "1": True,
+    "0.0": False,
+    "1.0": True,
+    "false": False,
+    "true": True,
+    "no": False,
+    "yes": True,
+}
 _NUMBER = re.compile(r"\s+-?\d+$")  # -1, 0 or 1 in VOC's lists of a class, a class in those of others
 
 
@@ -144,3 +160,41 @@ def by_stem(names: Iterable[str]) -> dict[str, str]:
         if last.setdefault(key.rpartition("/")[2], name) != name:
             several.add(key.rpartition("/")[2])
     return {key: name for key, name in last.items() if key not in several} | whole
+
+
+def find_split_column(header: Sequence[str]) -> int:
+    """The column of splits of a header; -1: there is none, or two, or no header."""
+    found = [
+        column
+        for column, cell in enumerate(header)
+        if _IS_SPLIT.fullmatch(cell) or cell.lower() in _SPLIT_COLUMNS
+    ]
+    return found[0] if len(header) > 2 and len(found) == 1 and "." not in header[0] else -1
+
+
+def split_of_cell(text: str, column: str) -> str | None:
+    """The split of a row of a table; a column such as is_test says with 0 or 1, or no and yes, which it is.
+
+    Raises:
+        DataError: the cell says something else.
+    """
+    if (named := split_of(column.lower().removeprefix("is"))) is None or column.lower() in _SPLIT_COLUMNS:
+        return split_of_value(text)
+    if not text:
+        return None
+    if (is_named := _YES_NO.get(text.lower())) is None:
+        raise DataError(f"{column} is {text!r}, expected 0 or 1, or nothing")
+    return named if is_named else VAL if named == TRAIN else TRAIN
+
+
+def split_of_value(text: object) -> str | None:
+    """TRAIN, VAL or, of nothing, None.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if text in (None, ""):
+        return None
+    if not isinstance(text, str) or (split := split_of(text)) is None:
+        raise DataError(f"the split is {text!r}, expected train, val or test, or nothing")
+    return split

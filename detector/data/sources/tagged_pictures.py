@@ -1,24 +1,22 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
 import json
-import math
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
 from detector.data.datasets.annotated import warn_of_unclear
 from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
-from detector.data.datasets.table_writer import encode_row
+from detector.data.datasets.sheet import SHEET_SUFFIXES, is_sheet_of_pictures
 from detector.data.formats import other_tool, review_import, voc, yolo
-from detector.data.images import in_any_form
-from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
 from detector.data.sources.class_folders import drawn_by_runs, pictures_by_class, visible
+from detector.data.sources.copies import find_copies
+from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
 from detector.data.sources.stated_splits import (
     IMAGE_FOLDERS,
@@ -27,48 +25,13 @@ from detector.data.sources.stated_splits import (
     stated_splits,
     unfollowed,
 )
+from detector.data.sources.tagged import Tagged, placed, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
-_TABLES, _ANNOTATIONS = (".csv", ".jsonl"), (".json", ".xml")
+_TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
 
 
-class Tagged(NamedTuple):
-    """One picture."""
-
-    file: Path
-    labels: tuple[str, ...]  # classes that it shows
-    unknown: tuple[str, ...] = ()  # classes that it may show or not
-    split: str | None = None  # TRAIN or VAL, where the source says so
-    boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
-    size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
-    upright: bool = True  # whether they refer to the picture as a viewer shows it
-    stated: bool = False  # the source itself says that they do not
-    root: Path = Path("/")  # what the name in the source is relative to
-    line: int = 0  # of the table; 0: the source is none
-
-    @property
-    def name(self) -> str:
-        """The name in the source, by which `detector label` and labeling tools know the picture."""
-        return self.file.relative_to(self.root).as_posix()
-
-    @property
-    def entry(self) -> str:
-        """The file for a table in any folder; what follows /./ is its name (:func:`picture_name`)."""
-        return f"{self.root.as_posix().removesuffix('/')}/./{self.name}"
-
-    @property
-    def sides(self) -> list[float]:
-        """Of the boxes: the root of the area, in longer sides of the picture."""
-        boxes = (each.box for each in self.boxes or ())
-        return [math.sqrt((x2 - x1) * (y2 - y1)) / max(self.size) for x1, y1, x2, y2 in boxes if self.size]
-
-    def row(self, *, with_boxes: bool = False) -> str:
-        """A line of a table of image labels (detector/data/datasets/image_table.py)."""
-        boxes = self.boxes if with_boxes else None
-        return encode_row(Row(self.line, self.entry, self.labels, boxes, self.unknown))
-
-
-def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
+def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False) -> tuple[list[Tagged], str]:
     """The tagged pictures of a folder, and where the tags are from.
 
     Args:
@@ -90,7 +53,7 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
     classes: Sequence[str] = ()
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
-        for each in _read_tags(folder, source, classes):
+        for each in _read_tags(folder, source, classes, skip_missing=skip_missing):
             # A table beside the folders of splits names them itself.
             named_by_table = folder == pictures and source.suffix.lower() in _TABLES
             below = not named_by_table and each.file.is_relative_to(root)
@@ -102,10 +65,11 @@ def find_tags(pictures: Path, labels: Path | None) -> tuple[list[Tagged], str]:
         if labels is None:
             yolo.check_has_names(pictures)
             sources = "folders, one per class"
-        found = _read_tags(pictures, labels)
+        found = _read_tags(pictures, labels, skip_missing=skip_missing)
     if labels or labels_of_splits:
         _warn_of_others(pictures, found, sources)
-    found = _test_alone(found)
+    copies = find_copies([each.file for each in found])
+    found = _test_alone([each._replace(content=copies.get(each.file, "")) for each in found])
     if VAL not in {each.split for each in found} and (others := unfollowed(visible(pictures))):
         warnings.warn(
             f"{pictures}: {shortened(others, 3)} may state which pictures are to test on, which is not "
@@ -145,12 +109,14 @@ def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, 
 
 def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
     """The pictures without those to train on that are to test on, too; one warning counts these."""
-    tested = {each.file.resolve() for each in tagged if each.split == VAL}
-    both = [each for each in tagged if each.split == TRAIN and each.file.resolve() in tested]
+    tested = {each.content or each.file.resolve() for each in tagged if each.split == VAL}
+    both = [
+        each for each in tagged if each.split == TRAIN and (each.content or each.file.resolve()) in tested
+    ]
     if both:
         warnings.warn(
-            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, taken to "
-            f"test on: {shortened([each.name for each in both], 3)}",
+            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, itself or as "
+            f"a copy, and taken to test on: {shortened([each.name for each in both], 3)}",
             stacklevel=3,
         )
     return [each for each in tagged if each not in both] if both else tagged
@@ -194,15 +160,23 @@ def _places_of_files(folder: Path) -> list[Path]:
     ]
 
 
-def _read_tags(pictures: Path, labels: Path | None, class_names: Sequence[str] = ()) -> list[Tagged]:
+def _read_tags(
+    pictures: Path, labels: Path | None, class_names: Sequence[str] = (), *, skip_missing: bool = False
+) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = ErrorList(labels or pictures)
     if labels is None:
-        root, found = pictures.resolve(), pictures_by_class(pictures)
-        tagged = [Tagged(root / name, (label,), split=split, root=root) for name, label, split in found]
+        root = pictures.resolve()
+        tagged = [
+            Tagged(root / name, classes, split=split, root=root)
+            for name, classes, split in pictures_by_class(pictures)
+        ]
         if not any(each.split for each in tagged):
             splits = listed_splits(pictures, [each.name for each in tagged])
             tagged = [each._replace(split=split) for each, split in zip(tagged, splits, strict=True)]
+    elif labels.suffix.lower() in SHEET_SUFFIXES:
+        found = read_sheet_source(labels, pictures, class_names=class_names, skip_missing=skip_missing)
+        tagged = _with_stated_splits(found, pictures, labels)
     elif labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
         tagged = _located(map(_of_row, rows), pictures, labels)
@@ -258,8 +232,8 @@ def _of_row(row: Row) -> Tagged:
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(
-            f"{labels} has none of the known suffixes: expected a table (.csv, .jsonl), a file of COCO or "
-            "Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
+            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .xlsx, .jsonl), a "
+            "file of COCO or Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
         )
     # FiftyOne names it data.
     folder = next((place for name in ("images", "data") if (place := pictures / name).is_dir()), pictures)
@@ -293,29 +267,19 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
 
 def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
     """The pictures with their places, and with the splits that the labels or files beside them state."""
-    places = [pictures, pictures / "JPEGImages", pictures / "images", pictures / "data", labels.parent]
-    for place in (pictures, pictures / "images"):  # train2017 beside annotations/instances_train2017.json
-        if place.is_dir():
-            places += [path for path in visible(place) if path.is_dir() and split_of(path.name)]
-    placed = [_placed(each, places) for each in tagged]
+    places = places_of_pictures(pictures, labels)
+    found = [placed(each, places) for each in tagged]
+    return _with_stated_splits(found, pictures, labels)
+
+
+def _with_stated_splits(placed: list[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
+    """The pictures with the splits that files beside them state, if the labels themselves state none."""
     if any(each.split for each in placed):
         return placed
     folder = labels if labels.is_dir() else pictures
     folder = folder.parent if folder.name.lower() == "annotations" else folder
     splits = stated_splits(folder, [each.name for each in placed], [each.file for each in placed])
     return [each._replace(split=split) for each, split in zip(placed, splits, strict=True)]
-
-
-def _placed(each: Tagged, places: Sequence[Path]) -> Tagged:
-    """The picture in the place that has it, or else in the one that has its folder."""
-    if each.file.is_absolute():
-        return each
-    name = each.file.as_posix().replace("\\", "/")
-    place = next(
-        (place for place in places if in_any_form(place / each.file).is_file()),
-        next((place for place in places if (place / name).parent.is_dir()), places[0]),
-    ).resolve()
-    return each._replace(file=in_any_form(place / each.file), root=place)
 
 
 def _drop_repeated(tagged: Sequence[Tagged], mistakes: ErrorList) -> list[Tagged]:
@@ -340,6 +304,9 @@ def _find_labels(folder: Path) -> Path | None:
     found = _files_of_labels(folder, (*_TABLES, *_ANNOTATIONS))
     if not found:
         found = [path for place in _places_of_files(folder)[1:] for path in _files_of_labels(place)]
+    if not found:  # else it is a list, or a text about the data
+        texts = (path for path in _files_of_labels(folder, (".txt",)) if split_of(path.stem) is None)
+        found = [path for path in texts if is_sheet_of_pictures(path)]
     if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
         return folder
     if len(found) > 1:

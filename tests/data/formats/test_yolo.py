@@ -1,6 +1,7 @@
 """YOLO as its tools write it, and what else lies in such folders."""
 
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from PIL import Image
@@ -17,7 +18,8 @@ def write(folder, files):
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix in (".jpg", ".png"):
-            Image.new("RGB", (80, 60)).save(path)
+            color = tuple((crc32(str(path).encode()) % 2**24).to_bytes(3, "big"))
+            Image.new("RGB", (80, 60), color).save(path)
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detector.data.sources.scene_split import split_pictures
-from detector.data.sources.tagged_pictures import Tagged
+from detector.data.sources.tagged import Tagged
 
 
 def tagged(*names_and_labels, root=Path("/data")):
@@ -32,7 +32,7 @@ def test_shots_of_one_scene_stay_together():
         (f"scene{chr(97 + s)}_{i:03}.jpg", "cat" if s % 2 else "dog") for s in range(20) for i in range(5)
     ]
     train, val, by = split_pictures(tagged(*shots))
-    assert by == "scene, as the file names tell"
+    assert by.startswith("scene: 20 scenes in the file names, such as scenea (5), sceneb (5)")
     assert not {each.file.name[:6] for each in train} & {each.file.name[:6] for each in val}
     assert len(val) == 20
     assert {each.labels for each in val} == {each.labels for each in train} == {("cat",), ("dog",)}
@@ -68,10 +68,43 @@ def test_names_of_scenes_in_any_script(scenes):
         for i in range(4)
     ]
     train, val, by = split_pictures(tagged(*shots))
-    assert by == "scene, as the file names tell"
+    assert by.startswith("scene: 9 scenes in the file names, such as ")
     assert not {each.file.name[:-8] for each in train} & {each.file.name[:-8] for each in val}
     other = [(unicodedata.normalize("NFD", name), label) for name, label in shots]
     again = split_pictures(tagged(*other))[1]
     assert {unicodedata.normalize("NFC", each.name) for each in again} == {
         unicodedata.normalize("NFC", each.name) for each in val
     }
+
+
+def test_a_camera_that_has_nearly_all_of_a_class_is_divided():
+    shots = [
+        (f"cam{c}_{i:03}.jpg", "crack" if c == "a" or i == 0 else "rust") for c in "abcdef" for i in range(20)
+    ]
+    train, val, by = split_pictures(tagged(*shots))
+    assert by.startswith("picture, as of 6 scenes in the file names, such as cama (20), ")
+    assert by.endswith("too few show 'crack'")
+    for label in ("crack", "rust"):
+        assert min(sum(label in each.labels for each in part) for part in (train, val)) > 3
+    train, val, by = split_pictures(tagged(*shots), "scene")
+    assert by.startswith("scene: 6 scenes")
+    assert not {each.name[:4] for each in train} & {each.name[:4] for each in val}
+
+
+def test_scenes_are_divided_where_the_user_says_so():
+    shots = [(f"scene{chr(97 + s)}_{i:03}.jpg", "cat") for s in range(20) for i in range(5)]
+    train, val, by = split_pictures(tagged(*shots), "picture")
+    assert by == "picture"
+    assert {each.name[:6] for each in train} & {each.name[:6] for each in val}
+
+
+@pytest.mark.parametrize("by", ["scene", "picture", "auto"])
+def test_copies_are_never_divided(by):
+    found = [
+        each._replace(content=str(i // 2) if i < 60 else "")
+        for i, each in enumerate(tagged(*((f"{i * 7 % 90:02}{'xyz'[i % 3]}.jpg", "cat") for i in range(90))))
+    ]
+    train, val, _ = split_pictures(found, by)
+    assert len(train) + len(val) == 90
+    contents = [{each.content for each in part if each.content} for part in (train, val)]
+    assert not contents[0] & contents[1]

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ def draw(folder, *names):
     for name in names:
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((20, 30, 3), 90, np.uint8)).save(path)
+        noise = np.random.default_rng(crc32(str(path).encode())).integers(0, 255, (20, 30, 3), np.uint8)
+        Image.fromarray(noise).save(path)
 
 
 def tags_of(pictures, labels=None):
@@ -41,12 +43,33 @@ def test_a_folder_is_a_class(tmp_path):
         find_tags(tmp_path, None)
 
 
-def test_a_picture_in_the_folders_of_two_classes(tmp_path):
-    draw(tmp_path, "cat/a.jpg", "dog/a.jpg")
-    Image.new("RGB", (30, 20)).save(tmp_path / "dog" / "b.jpg")
-    draw(tmp_path, "cat/b.jpg")
-    with pytest.warns(UserWarning, match=r"1 picture is a copy .* dog/a\.jpg of cat/a\.jpg: .* list such"):
-        find_tags(tmp_path, None)
+def test_copies_in_the_folders_of_several_classes_are_one_picture(tmp_path):
+    draw(tmp_path, "cat/a.jpg", "cat/b.jpg", "dog/b.jpg")
+    (tmp_path / "dog/renamed.jpg").write_bytes((tmp_path / "cat/a.jpg").read_bytes())
+    with pytest.warns(UserWarning, match=r"1 picture is in .* shows them all: cat/a\.jpg = dog/renamed\.jpg"):
+        tags = tags_of(tmp_path)
+    assert tags == {"cat/a.jpg": ("cat", "dog"), "cat/b.jpg": ("cat",), "dog/b.jpg": ("dog",)}
+
+
+def test_a_copy_of_a_picture_to_test_on_is_not_trained_on(tmp_path):
+    draw(
+        tmp_path,
+        *("train/cat/a.jpg", "train/cat/b.jpg", "train/dog/c.jpg", "train/cat/e.jpg", "val/cat/d.jpg"),
+    )
+    (tmp_path / "val/dog").mkdir()
+    for name, copy in (("train/cat/a.jpg", "val/dog/a.jpg"), ("train/cat/e.jpg", "val/cat/f.jpg")):
+        (tmp_path / copy).write_bytes((tmp_path / name).read_bytes())
+    with pytest.warns(UserWarning, match="a copy|shows them") as told:
+        found, _ = find_tags(tmp_path, None)
+    assert "shows them all: train/cat/a.jpg = val/dog/a.jpg" in str(told[0].message)
+    assert "itself or as a copy, and taken to test on: train/cat/e.jpg" in str(told[1].message)
+    assert {each.name: (each.split, each.labels) for each in found} == {
+        "train/cat/a.jpg": ("val", ("cat", "dog")),
+        "train/cat/b.jpg": ("train", ("cat",)),
+        "train/dog/c.jpg": ("train", ("dog",)),
+        "val/cat/d.jpg": ("val", ("cat",)),
+        "val/cat/f.jpg": ("val", ("cat",)),
+    }
 
 
 def test_a_run_folder_beside_the_classes_is_none(tmp_path, monkeypatch):
@@ -61,9 +84,15 @@ def test_one_folder_is_no_class(tmp_path):
     text = refused(tmp_path)
     assert "one folder, 'pictures'; a class is not learned without" in text
     assert "show it: pass --labels FILE" in text
-    (tmp_path / "tags.txt").write_text("pictures/a.jpg,cat\n")
-    assert "is tags.txt the table? Its suffix must be .csv or .jsonl; pass --labels" in refused(tmp_path)
-    assert "tags.txt has none of the known suffixes" in refused(tmp_path, tmp_path / "tags.txt")
+    (tmp_path / "tags.dat").write_text("pictures/a.jpg,cat\n")
+    assert "is tags.dat the table? Then rename it to .csv; pass --labels" in refused(tmp_path)
+    assert "tags.dat has none of the known suffixes" in refused(tmp_path, tmp_path / "tags.dat")
+    (tmp_path / "tags.dat").unlink()
+    (tmp_path / "readme.txt").write_text("Pictures of cats, by me.\nSee a.jpg, too.\n")
+    assert "is readme.txt the table?" in refused(tmp_path)
+    (tmp_path / "tags.txt").write_text("pictures/a.jpg cat\npictures/b.jpg dog\n")
+    assert tags_of(tmp_path) == {"pictures/a.jpg": ("cat",), "pictures/b.jpg": ("dog",)}
+    (tmp_path / "tags.txt").unlink()
     draw(tmp_path, "none/c.jpg")
     assert set(tags_of(tmp_path).values()) == {("pictures",), ("none",)}
 
@@ -250,50 +279,73 @@ def test_a_picture_of_yolo_without_a_file_shows_no_class(layout, tmp_path):
             assert len(find_tags(pictures, tmp_path)[0]) == 1
 
 
-def test_pictures_that_are_missing_are_named_with_their_lines(tmp_path):
+def test_pictures_that_are_missing_are_one_error(tmp_path):
     draw(tmp_path, "a.JPG", "below/b.jpg", "c.png")
     names = ["a.jpg", "below\\b.jpg", "c", *(f"no{i}.jpg" for i in range(9))]
     (tmp_path / "labels.csv").write_text("file,labels\n" + "".join(f"{name},cat\n" for name in names))
-    lines = refused(tmp_path).split("\n")
-    assert lines[0] == "labels.csv, line 2: image a.jpg does not exist; there is a.JPG"
-    assert lines[1] == "labels.csv, line 3: image below\\b.jpg does not exist; there is below/b.jpg"
-    assert lines[2] == "labels.csv, line 4: image c does not exist; there is c.png"
-    assert lines[3] == "labels.csv, line 5: image no0.jpg does not exist"
-    assert (len(lines), lines[-1]) == (11, "... and 2 more")
+    first, missing, hint, switch = refused(tmp_path).split("\n")
+    assert first == "labels.csv cannot be used as it is:"
+    assert missing.startswith("  9 lines: no such picture is below ")
+    assert missing.endswith(": 'no0.jpg' (line 5), 'no1.jpg' (line 6), 'no2.jpg' (line 7), ... and 6 more")
+    assert hint.endswith("pictures that are there begin with a.JPG, below/b.jpg, c.png")
+    assert switch.endswith("add --skip-missing to the command")
+    with pytest.warns(UserWarning, match=r"9 lines are left out, as the picture is not there: no0\.jpg, "):
+        found, _ = find_tags(tmp_path, None, skip_missing=True)
+    assert [each.name for each in found] == ["a.JPG", "below/b.jpg", "c.png"]
 
 
 @pytest.mark.parametrize(
     "file",
-    ["a b.jpg", "other/a b.jpg", "/home/other/A B.jpg", "Photos/A B.JPG", "photos/a%20b.jpg", "a%20b.png"],
+    [
+        *(
+            "a b.jpg",
+            "other/a b.jpg",
+            "/home/other/A B.jpg",
+            "Photos/A B.JPG",
+            "photos/a%20b.jpg",
+            "a%20b.png",
+        ),
+        *("http://example.org/a%20b.jpg?x=1", "gs://bucket/in/a b.jpg", "C:\\pictures\\a b.jpg", "a b"),
+        *("/data/upload/3/0a1b2c3d-a b.jpg", "/data/local-files/?d=in/a%20b.jpg", "file:///mnt/a%20b.jpg"),
+    ],
 )
 def test_a_picture_that_is_in_another_folder_is_found(tmp_path, file):
     draw(tmp_path / "in", "photos/a b.jpg", "one/c.jpg", "two/c.jpg")
     labels = tmp_path / "labels.csv"
+    labels.write_text(f"{file},cat\n")
+    assert tags_of(tmp_path / "in", labels) == {"photos/a b.jpg": ("cat",)}
     labels.write_text(f"{file},cat\nc.jpg,cat\n")
-    lines = refused(tmp_path / "in", labels).splitlines()
-    assert lines[0].endswith(" does not exist; there is photos/a b.jpg")
-    assert lines[1].endswith("c.jpg does not exist")  # it may be either
-    labels.write_text("http://example.org/a%20b.jpg,cat\n")
-    (line,) = refused(tmp_path / "in", labels).splitlines()
-    assert "image http://example.org/a%20b.jpg is an address, expected a local file" in line
-    assert line.endswith("; there is photos/a b.jpg")
+    assert "several pictures have the name: 'c.jpg': one/c.jpg, two/c.jpg (line 2)" in refused(
+        tmp_path / "in", labels
+    )
+    labels.write_text(f"{file},cat\nx/two/c.jpg,dog\n")
+    assert tags_of(tmp_path / "in", labels)["two/c.jpg"] == ("dog",)
 
 
-def test_a_missing_picture_is_looked_for_beside_the_labels_too(tmp_path):
+def test_two_paths_that_may_mean_one_picture_are_not_joined(tmp_path):
+    draw(tmp_path, "val/1.jpg")
+    (tmp_path / "labels.csv").write_text("file,labels\ntrain/1.jpg,cat\ntest/1.jpg,dog\n")
+    text = refused(tmp_path)
+    assert "another line means the same picture by another path: 'test/1.jpg' and 'train/1.jpg': val" in text
+
+
+def test_a_picture_is_looked_for_beside_the_labels_too(tmp_path):
     draw(tmp_path, "pictures/a.JPG")
     (tmp_path / "labels.csv").write_text("pictures/a.jpg,cat\n")
-    assert "there is a.JPG" in refused(tmp_path / "pictures", tmp_path / "labels.csv")
+    assert tags_of(tmp_path / "pictures", tmp_path / "labels.csv") == {"a.JPG": ("cat",)}
 
 
 @pytest.mark.parametrize("second", ["a.jpg", "./a.jpg", "pictures/a.jpg", "link.jpg"])
-def test_a_picture_is_listed_once(tmp_path, second):
+def test_a_picture_of_several_lines_has_the_labels_of_all(tmp_path, second):
     draw(tmp_path, "pictures/a.jpg")
     (tmp_path / "pictures/link.jpg").symlink_to("a.jpg")
     (tmp_path / "labels.csv").write_text(f"file,labels\na.jpg,cat\n{second},dog\n")
-    text = refused(tmp_path / "pictures", tmp_path / "labels.csv")
-    name = second.removeprefix("./")
-    assert f"labels.csv, line 3: {name} is listed already on line 2, as a.jpg: list a picture once" in text
-    assert "all its labels in one line, as in a.jpg,cat;dog" in text
+    assert tags_of(tmp_path / "pictures", tmp_path / "labels.csv") == {"a.jpg": ("cat", "dog")}
+    (tmp_path / "labels.jsonl").write_text(
+        "".join(f'{{"file": "{name}", "labels": ["cat"]}}\n' for name in ("a.jpg", second))
+    )
+    text = refused(tmp_path / "pictures", tmp_path / "labels.jsonl")  # which is no spreadsheet
+    assert f"labels.jsonl, line 2: {second.removeprefix('./')} is listed already on line 1, as a.jpg" in text
 
 
 def test_files_that_are_no_pictures_are_named_with_their_lines(tmp_path):
@@ -312,28 +364,29 @@ def test_files_that_are_no_pictures_are_named_with_their_lines(tmp_path):
     assert refused(tmp_path).startswith(f"{tmp_path}: image cat/text.jpg cannot be read")
 
 
-def test_labels_that_differ_in_capitals_are_named_with_their_lines(tmp_path):
+def test_labels_that_differ_in_capitals_are_one(tmp_path):
     draw(tmp_path, "a.jpg", "b.jpg", "c.jpg")
-    (tmp_path / "labels.csv").write_text("a.jpg,cat\nb.jpg,dog\nc.jpg,Cat\n")
-    assert (
-        refused(tmp_path) == "labels.csv, line 3: label 'Cat' differs from 'cat' of line 1 only in capitals"
-    )
+    (tmp_path / "labels.csv").write_text("a.jpg,cat\nb.jpg,dog;cat\nc.jpg,Cat;dogs\n")
+    with pytest.warns(UserWarning, match=r"'Cat' \(1\) is taken for 'cat' \(2\)") as told:
+        assert tags_of(tmp_path)["c.jpg"] == ("cat", "dogs")
+    assert "'dog' (1) and 'dogs' (1)" not in str(told[0].message)  # too short to tell
+    (tmp_path / "labels.csv").write_text("a.jpg,scratch\nb.jpg,scratches\nc.jpg,rust\n")
+    with pytest.warns(UserWarning, match=r"'scratch' \(1\) and 'scratches' \(1\) stay two classes: are"):
+        assert len(tags_of(tmp_path)) == 3
     (tmp_path / "labels.csv").unlink()
     (tmp_path / "train.csv").write_text("a.jpg,cat\nb.jpg,dog\n")
     (tmp_path / "val.csv").write_text("c.jpg,Cat\n")
-    assert "val.csv, line 1: unknown class 'Cat' (did you mean cat?)" in refused(tmp_path)
+    assert tags_of(tmp_path)["c.jpg"] == ("cat",)
+    (tmp_path / "val.csv").write_text("c.jpg,cap\n")
+    assert "val.csv, line 1: unknown class 'cap' (did you mean cat?)" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("header", ["filename,tags", "labels,file"])
-def test_an_unknown_header_is_named(tmp_path, header):
+def test_a_header_tells_the_columns(tmp_path, header):
     draw(tmp_path, "a.jpg")
     row = "cat,a.jpg" if header == "labels,file" else "a.jpg,cat"
     (tmp_path / "labels.csv").write_text(f"{header}\n{row}\n")
-    text = refused(tmp_path)
-    assert text.startswith(
-        f"labels.csv, line 1 looks like a header, as there is no image {header.split(',')[0]!r}"
-    )
-    assert "expected the columns file,labels" in text
+    assert tags_of(tmp_path) == {"a.jpg": ("cat",)}
 
 
 def test_difficult_objects_of_voc_are_not_told_about_cvat(tmp_path):

@@ -1,0 +1,203 @@
+"""Spreadsheets as people have them: a file of CSV, TSV, text or Excel, to rows of cells.
+
+The encoding is told by the bytes, and the separator by the rows: Excel writes what its country has.
+What the columns mean is for sheet_columns.py. Tables of a run, which `detector init` writes, are read by
+image_table.py, which is strict.
+"""
+
+import codecs
+import csv
+import importlib.util
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.pictures import IMAGE_SUFFIXES
+from detector.utils.errors import DataError, MissingPackage, counted, shortened
+from detector.utils.files import reading
+
+SHEET_SUFFIXES = (".csv", ".tsv", ".xlsx", ".txt")
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
+_SEPARATORS = "\t,;|"
+_LIMIT = 2**30  # bytes
+_SAMPLE = 200  # rows that tell the separator
+_PICTURE_FIRST = re.compile(
+    rf"\s*(.+?(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))}))\s+(.*?)\s*", re.IGNORECASE
+)
+
+
+class SheetRow(NamedTuple):
+    """A row that is not empty."""
+
+    line: int  # where it begins, from 1, as an editor or Excel counts
+    cells: tuple[str, ...]  # without blanks around them
+
+
+def read_sheet(path: Path) -> list[SheetRow]:
+    """The rows of a spreadsheet.
+
+    Raises:
+        FileNotFoundError, OSError: there is none, or it cannot be read.
+        DataError: it is no text, has no row, or is an old or damaged file of Excel.
+        MissingPackage: it is a file of Excel, and openpyxl is not installed.
+    """
+    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
+        raise DataError(
+            f"{path} is a spreadsheet of a format that is not read: save it as CSV UTF-8 or .xlsx"
+        )
+    if path.suffix.lower() in (".xlsx", ".xlsm"):
+        rows = _read_excel(path)
+    else:
+        with reading(path, "table"):
+            size = path.stat().st_size
+            if size > _LIMIT:
+                raise DataError(f"table {path} has {size} bytes, expected at most {_LIMIT}")
+            rows = split_rows(_decode(path.read_bytes(), path), path)
+    if not rows:
+        raise DataError(f"{path} lists no image")
+    return rows
+
+
+def _decode(content: bytes, path: Path) -> str:
+    """The text of a table: UTF-8, UTF-16 with a mark or without, else Windows-1252, which a warning tells."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16")
+    start = content[:4000]
+    if b"\0" in start:
+        little = start[1::2].count(0) > start[::2].count(0)
+        return content.decode("utf-16-le" if little else "utf-16-be")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+    text = content.decode("cp1252", errors="replace")
+    shown = text.splitlines()[line - 1].strip()[:80]
+    warnings.warn(
+        f"{path} is not UTF-8, and read as Windows-1252, in which Excel writes CSV: line {line} is "
+        f"{shown!r} then; if that is wrong, save it as CSV UTF-8",
+        stacklevel=4,
+    )
+    return text
+
+
+def split_rows(text: str, path: Path) -> list[SheetRow]:
+    """The rows of a text, by the separator that Excel's first line names or that fits the rows best.
+
+    Raises:
+        DataError: the quotes in it are not closed.
+    """
+    skipped = 0
+    start, _, others = text.partition("\n")
+    if named := SEPARATOR_LINE.match(start):
+        text, skipped = others, 1
+    separator = named[1] if named else _find_separator(text)
+    if not separator:  # lists such as those of Caffe: a.jpg cat
+        lines = ((number, _PICTURE_FIRST.fullmatch(line)) for number, line in enumerate(text.split("\n"), 1))
+        if pairs := [SheetRow(number + skipped, (pair[1], pair[2])) for number, pair in lines if pair]:
+            return pairs
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator or ",", skipinitialspace=True, strict=True
+    )
+    rows, line = [], 1 + skipped
+    try:
+        for cells in reader:
+            if any(stripped := tuple(cell.strip() for cell in cells)):
+                rows.append(SheetRow(line, stripped))
+            line = reader.line_num + 1 + skipped
+    except csv.Error as error:
+        raise DataError(f"{path}, line {line}: not CSV: {error}") from None
+    return rows
+
+
+def _find_separator(text: str) -> str:
+    """What separates the columns: it is in all rows, most of which have as many; "": nothing is.
+
+    Of several, such as in `a.jpg;cat,dog`, the one that leaves a picture's name alone in a cell.
+    """
+
+    def fits(separator: str) -> tuple[float, float, float]:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+        try:
+            rows = [cells for _, cells in zip(range(_SAMPLE), reader, strict=False) if any(cells)]
+        except csv.Error:
+            return 0, 0, 0
+        whole = sum(len(cells) > 1 for cells in rows) / max(1, len(rows))
+        names = sum(any(_is_name(cell) for cell in cells) for cells in rows) / max(1, len(rows))
+        most = Counter(map(len, rows)).most_common(1)
+        alike = most[0][1] / len(rows) if most and most[0][0] > 1 else 0.0
+        return round(whole, 1), round(names, 1), alike
+
+    best = max(_SEPARATORS, key=fits)  # the first of those that fit as well
+    return best if fits(best)[0] >= 0.5 else ""
+
+
+def _is_name(cell: str) -> bool:
+    text = cell.strip().lower()
+    return text.endswith(IMAGE_SUFFIXES) and not any(each in text for each in "\t;|")
+
+
+def _read_excel(path: Path) -> list[SheetRow]:
+    """The rows of the first sheet of a workbook that has any."""
+    if importlib.util.find_spec("openpyxl") is None:
+        raise MissingPackage(
+            f"{path} is a file of Excel, which openpyxl reads: pip install openpyxl, or save the "
+            "sheet as CSV UTF-8 and pass that"
+        )
+    import openpyxl
+
+    with reading(path, "table"):
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        try:
+            sheets = {
+                sheet.title: _rows_of_sheet(sheet.iter_rows(values_only=True)) for sheet in book.worksheets
+            }
+        finally:
+            book.close()
+    filled = [title for title, rows in sheets.items() if rows]
+    if len(filled) > 1:
+        warnings.warn(
+            f"{path} has {counted(len(filled), 'sheet', 'sheets')} with cells, of which the first is read: "
+            f"{filled[0]}, not {shortened(filled[1:], 3)}",
+            stacklevel=4,
+        )
+    return sheets[filled[0]] if filled else []
+
+
+def _rows_of_sheet(values: Iterable[Sequence[object]]) -> list[SheetRow]:
+    rows: list[SheetRow] = []
+    for line, cells in enumerate(values, start=1):
+        if any(texts := tuple(map(_text_of_cell, cells))):
+            rows.append(SheetRow(line, texts))
+    return rows
+
+
+def _text_of_cell(value: object) -> str:
+    """What a person sees in the cell, or nearly: Excel has all numbers as floats."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.isoformat() if isinstance(value, date) else str(value).strip()
+
+
+def is_sheet_of_pictures(path: Path) -> bool:
+    """Whether a text has names of pictures in most of its lines, and something beside each."""
+    with open(path, "rb") as file:
+        start = file.read(20_000).decode(errors="replace")
+    try:
+        rows = split_rows(start.rpartition("\n")[0] or start, path)
+    except DataError:
+        return False
+    named = sum(len(row.cells) > 1 and any(map(_is_name, row.cells)) for row in rows)
+    return 0 < named >= 0.8 * len(rows)
+
+
+def columns_of(rows: Sequence[SheetRow]) -> list[list[str]]:
+    """The cells of each column, as many as rows; a row that is too short has empty ones at its end."""
+    width = max(len(row.cells) for row in rows)
+    return [[row.cells[i] if i < len(row.cells) else "" for row in rows] for i in range(width)]

@@ -1,0 +1,351 @@
+"""What the columns of a spreadsheet hold: pictures, names of classes, a class each, the split, boxes.
+
+What the cells say counts before what a header says: a column names pictures if these are there.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.datasets.sheet import SheetRow, columns_of
+from detector.data.pictures import IMAGE_SUFFIXES
+from detector.data.sources.splits import find_split_column, split_of
+from detector.utils.errors import DataError, shortened
+
+# Headers in small letters without blanks and signs; the first are the more telling ones.
+_PICTURE = (
+    *(
+        "file",
+        "filename",
+        "filepath",
+        "fname",
+        "path",
+        "fullpath",
+        "imagepath",
+        "imgpath",
+        "imagefile",
+        "imgfile",
+    ),
+    *("imagefilename", "imagename", "imgname", "image", "images", "img", "picture", "photo", "pic", "frame"),
+    *("imageurl", "imageuri", "gcsuri", "uri", "url", "name", "imageindex", "imageid", "imgid", "id"),
+    *(
+        "bild",
+        "bilddatei",
+        "bildname",
+        "bildpfad",
+        "datei",
+        "dateiname",
+        "dateipfad",
+        "pfad",
+        "foto",
+        "aufnahme",
+    ),
+    *("fichier", "nomfichier", "nomdufichier", "chemin", "imagen", "archivo", "ruta", "nombre", "imagem"),
+    *("arquivo", "caminho", "immagine", "nomefile", "файл", "имяфайла", "изображение", "путь", "имя"),
+    *("图片", "图像", "文件", "文件名", "路径", "圖片", "画像", "画像名", "ファイル", "ファイル名"),
+    *("이미지", "파일", "파일명"),
+)
+_LABELS = (
+    *(
+        "labels",
+        "label",
+        "tags",
+        "tag",
+        "classes",
+        "class",
+        "classname",
+        "classnames",
+        "labelname",
+        "labelnames",
+    ),
+    *(
+        "category",
+        "categories",
+        "categoryname",
+        "annotation",
+        "annotations",
+        "choice",
+        "choices",
+        "findinglabels",
+    ),
+    *("regionattributes", "target", "targets", "object", "objects", "species", "breed", "defect", "defects"),
+    *("diagnosis", "type", "finding", "findings", "classid", "labelid", "categoryid"),
+    *("klasse", "klassen", "kategorie", "kategorien", "fehler", "fehlerart", "defekt", "defekte", "merkmale"),
+    *("schlagwort", "schlagworte", "schlagwörter", "etikett", "etiketten", "beschriftung"),
+    *("classe", "étiquette", "étiquettes", "etiquette", "catégorie", "catégories", "défaut", "défauts"),
+    *("clase", "clases", "etiqueta", "etiquetas", "categoría", "categoria", "categorías", "categorias"),
+    *("defecto", "defectos", "classi", "etichetta", "etichette", "difetto", "difetti", "rótulo", "rótulos"),
+    *("класс", "классы", "метка", "метки", "категория", "теги", "дефект"),
+    *(
+        "标签",
+        "标记",
+        "类别",
+        "類別",
+        "分类",
+        "缺陷",
+        "ラベル",
+        "クラス",
+        "分類",
+        "タグ",
+        "라벨",
+        "레이블",
+        "클래스",
+        "분류",
+        "태그",
+    ),
+)
+_UNKNOWN = ("unknown", "unsure", "unbekannt")
+_CORNERS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("x0", "y0", "x1", "y1"),
+    ("left", "top", "right", "bottom"),
+    ("minx", "miny", "maxx", "maxy"),
+    ("bboxx1", "bboxy1", "bboxx2", "bboxy2"),
+    ("bboxxmin", "bboxymin", "bboxxmax", "bboxymax"),
+    ("roix1", "roiy1", "roix2", "roiy2"),
+)
+_CORNER_AND_SIZE = (
+    ("x", "y", "w", "h"),
+    ("bboxx", "bboxy", "bboxw", "bboxh"),
+    ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
+    ("left", "top", "width", "height"),
+)
+YES = {
+    "1",
+    "1.0",
+    "x",
+    "✓",
+    "✔",
+    "✗",
+    "true",
+    "yes",
+    "y",
+    "t",
+    "ja",
+    "j",
+    "wahr",
+    "oui",
+    "vrai",
+    "si",
+    "sí",
+    "sim",
+    "да",
+}
+NO = {"", "0", "0.0", "false", "no", "n", "f", "nein", "falsch", "non", "faux", "não", "нет", "-", "nan"}
+MAYBE = {"?", "-1", "-1.0"}  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
+_MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
+_SAMPLE = 300  # rows whose names are looked for to tell the column
+_AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
+
+
+class Columns(NamedTuple):
+    """The columns by what they hold, from 0."""
+
+    first: int  # the first row below the header; 0: there is none
+    header: tuple[str, ...]  # of each column, "" without one
+    picture: int
+    labels: tuple[int, ...]  # names of classes
+    classes: tuple[int, ...]  # 0 or 1, or another of YES and NO, for the class of the header
+    unknown: int | None
+    split: int | None
+    boxes: tuple[int, ...]  # four columns, or none
+    boxes_have_sizes: bool  # x, y, width, height, and no x1, y1, x2, y2
+    left_out: tuple[str, ...]  # headers
+
+    def describe(self) -> str:
+        """Which columns are read, for the user."""
+        what = [("pictures", [self.picture]), ("labels", self.labels), ("a class each", self.classes)]
+        what += [("unknown labels", [self.unknown] if self.unknown is not None else [])]
+        what += [("split", [self.split] if self.split is not None else []), ("boxes", self.boxes)]
+        told = [f"{name} in {shortened([self.title(i) for i in each], 6)}" for name, each in what if each]
+        return "; ".join([*told, *([f"not read: {shortened(self.left_out, 6)}"] if self.left_out else [])])
+
+    def title(self, column: int) -> str:
+        return repr(self.header[column]) if self.header[column] else f"column {column + 1}"
+
+
+def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], path: Path) -> Columns:
+    """The columns of a table.
+
+    Args:
+        rows: at least one.
+        is_picture: whether there is a picture that a cell may name.
+
+    Raises:
+        DataError: none names pictures, or none classes; the message lists the columns.
+    """
+    columns = columns_of(rows)
+    header = tuple(column[0] for column in columns)
+    keys = [_key(cell) for cell in header]
+    is_header = not any(map(_is_file_name, header)) and (
+        any(key in (*_PICTURE, *_LABELS) for key in keys) or not any(map(is_picture, header))
+    )
+    first = 1 if is_header and len(rows) > 1 else 0
+    header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
+    below = [column[first:] for column in columns]
+    split = find_split_column(header)
+    if split < 0:
+        split = next((i for i, cells in enumerate(below) if _are_splits(cells)), -1)
+    picture = _find_pictures(below, keys, split, is_picture)
+    if picture is None:
+        raise DataError(
+            f"{path}: none of its columns names pictures ({_shown(header, below)}); the column "
+            "with their names needs the header `file`"
+        )
+    unknown = next((i for i, key in enumerate(keys) if key in _UNKNOWN), None)
+    boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
+    taken = {picture, split, unknown, *boxes}
+    rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
+    labels, classes = _find_labels(rest, below, header, keys)
+    if not labels and not classes:
+        raise DataError(
+            f"{path}: none of its columns has the classes ({_shown(header, below)}); that of their "
+            "names needs the header `labels`, or each class a column with 0 and 1"
+        )
+    left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes)]
+    return Columns(
+        first=first,
+        header=header,
+        picture=picture,
+        labels=tuple(labels),
+        classes=tuple(classes),
+        unknown=unknown,
+        split=None if split < 0 else split,
+        boxes=boxes,
+        boxes_have_sizes=have_sizes,
+        left_out=tuple(left_out),
+    )
+
+
+def allows_several(header: str) -> bool:
+    """Whether a header says that its cells may have several names: "tags", or nothing at all."""
+    return not header or _key(header).endswith(
+        ("s", "wörter", "worte", "klassen", "etiketten", "теги", "метки")
+    )
+
+
+def flag(cell: str) -> bool | None:
+    """Whether a cell of the column of a class says that the picture shows it; None: neither yes nor no."""
+    text = cell.casefold()
+    return True if text in YES else False if text in NO else None
+
+
+def _key(text: str) -> str:
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text)).casefold()
+
+
+def _is_file_name(cell: str) -> bool:
+    return cell.lower().endswith(IMAGE_SUFFIXES)
+
+
+def _are_splits(cells: Sequence[str]) -> bool:
+    """Whether a column without a header has splits, such as those of Google: TRAIN, TEST, UNASSIGNED."""
+    found = {cell for cell in cells if cell and cell.casefold() != "unassigned"}
+    return 0 < len(found) < 6 and all(map(split_of, found)) and all(cells)
+
+
+def _find_pictures(
+    below: Sequence[Sequence[str]], keys: Sequence[str], split: int, is_picture: Callable[[str], bool]
+) -> int | None:
+    """The column in most of whose cells are names of pictures; of several the one with the telling header."""
+    best: list[tuple[int, int, float, int]] = []
+    for column, cells in enumerate(below):
+        filled = [cell for cell in cells if cell]
+        some = filled[:: max(1, len(filled) // _SAMPLE)]
+        if not some or column == split:
+            continue
+        share = sum(map(is_picture, some)) / len(some)
+        names = sum(map(_is_file_name, some)) / len(some)
+        rank = -_PICTURE.index(keys[column]) if keys[column] in _PICTURE else -len(_PICTURE)
+        known = rank > -len(_PICTURE)
+        if share > 0 or names >= 0.5 or known:
+            # Numbers without a header are pandas' index, even where pictures are called 0.jpg.
+            sure = (
+                3
+                if share >= 0.5 and (known or names > 0)
+                else 2
+                if share >= 0.5
+                else 1
+                if names >= 0.5
+                else 0
+            )
+            best.append((sure, rank, share, -column))
+    return -max(best)[3] if best else None
+
+
+def _find_boxes(
+    below: Sequence[Sequence[str]], keys: Sequence[str], has_header: bool, taken: set[int | None]
+) -> tuple[tuple[int, ...], bool]:
+    """The four columns of boxes, and whether they are x, y, width and height."""
+    for forms, have_sizes in ((_CORNERS, False), (_CORNER_AND_SIZE, True)):
+        for form in forms:
+            if all(key in keys for key in form):
+                return tuple(keys.index(key) for key in form), have_sizes
+    numbers = [i for i, cells in enumerate(below) if i not in taken and any(cells) and _are_numbers(cells)]
+    if not has_header and len(numbers) == 4:  # a.jpg,x1,y1,x2,y2,cat; Google's has empty columns between
+        x1, y1, x2, y2 = ([_number(cell) for cell in below[i]] for i in numbers)
+        if all(a <= c and b <= d for a, b, c, d in zip(x1, y1, x2, y2, strict=True)):
+            return tuple(numbers), False
+    return (), False
+
+
+def _find_labels(
+    rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """The columns of names of classes, and those of a class each."""
+    flags = [i for i in rest if header[i] and _are_flags(below[i])]
+    texts = [i for i in rest if i not in flags and not _is_index(below[i], header[i])]
+    named = [i for i in texts if re.sub(r"\d+$", "", keys[i]) in _LABELS]
+    if named:
+        # Of label and class_id the words are meant; of tag1 and tag2 both.
+        words = [i for i in named if not _are_numbers(below[i])] or named
+        best = min((re.sub(r"\d+$", "", keys[i]) for i in words), key=_LABELS.index)
+        return [i for i in words if re.sub(r"\d+$", "", keys[i]) == best], []
+    if flags:
+        if len(flags) == 1 and keys[flags[0]] in _LABELS:
+            return flags, []  # 0 and 1 are the names of two classes
+        return [], flags
+    words = [i for i in texts if not _are_numbers(below[i])]
+    if not any(header):
+        return (words or texts), []
+    return (words if len(words) == 1 else texts if len(texts) == 1 else []), []
+
+
+def _are_flags(cells: Sequence[str]) -> bool:
+    found = [cell.casefold() for cell in cells if cell]
+    known = sum(cell in YES or cell in NO or cell in MAYBE for cell in found)
+    return known >= _MOSTLY * len(found) and any(
+        cell in YES or cell in ("0", "0.0", "false") for cell in found
+    )
+
+
+def _is_index(cells: Sequence[str], header: str) -> bool:
+    """Whether a column counts its rows, as pandas writes it."""
+    whole = [int(cell) for cell in cells if cell.isdecimal()]
+    return (
+        len(whole) == len(cells) > 1
+        and _key(header) in ("", "index", "unnamed0", "nr", "no", "id")
+        and all(b == a + 1 for a, b in pairwise(whole))
+    )
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return all(_AS_TEXT.fullmatch(cell) for cell in cells if cell)
+
+
+def _number(cell: str) -> float:
+    return float(cell.replace(",", ".")) if cell else 0.0
+
+
+def _shown(header: Sequence[str], below: Sequence[Sequence[str]]) -> str:
+    """The columns by header and first cell, for an error."""
+    firsts = [next(filter(None, cells), "") for cells in below]
+    each = [
+        f"{name!r}: {cell[:40]!r}" if name else repr(cell[:40])
+        for name, cell in zip(header, firsts, strict=True)
+    ]
+    return shortened(each, 8)

@@ -1,0 +1,155 @@
+"""The names of classes in the cells of a spreadsheet, in the spellings of people and of programs."""
+
+import ast
+import json
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from difflib import SequenceMatcher
+from itertools import combinations
+
+_NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "-", "[]", "{}", "()"}  # a cell of no label
+_LISTS = ("[]", "{}", "()")
+_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_MOST_COMPARED = 200  # classes, each with each other
+
+
+def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]], list[str]]:
+    """The names in each cell of a column, and what was decided that a person should know.
+
+    `;`, `|` and line breaks separate names, and so do lists of Python, JSON and numpy. `,` and `/` may be
+    part of a name, as in "tench, Tinca tinca": they separate if other cells have what is between them, too.
+    Blanks separate only where each cell is a set of words that others combine otherwise.
+
+    Args:
+        several: the header says that a cell may have several names, such as "tags".
+    """
+    split = [_in_list(cell) if is_list(cell) else re.split(r"[;|\n]", cell) for cell in cells]
+    notes = []
+    for separator, strict in ((",", False), ("/", True), ("+", True), ("&", True)):
+        loose = {
+            name.strip()
+            for cell, names in zip(cells, split, strict=True)
+            if not is_list(cell)
+            for name in names
+        }
+        joined = sorted(name for name in loose if separator in name)
+        if not joined:
+            continue
+        parts = {name: _parts(name, separator) for name in joined}
+        if _is_separator(parts, loose - {*joined}, strict=strict, several=several):
+            split = [
+                names if is_list(cell) else [part for name in names for part in _parts(name, separator)]
+                for cell, names in zip(cells, split, strict=True)
+            ]
+            if strict:
+                notes.append(f"{separator!r} separates labels, as in {joined[0]!r}")
+        elif not strict:
+            notes.append(f"{joined[0]!r} is one label; ';' would separate several")
+    texts = {" ".join(name.split()) for names in split for name in names}
+    if several and _are_words(texts):
+        split = [[word for name in names for word in name.split()] for names in split]
+        longest = max(texts, key=lambda text: (text.count(" "), text))
+        notes.append(f"blanks separate labels, as in {longest!r}; names with blanks need ';' between them")
+    return [[name for each in names if (name := _clean(each))] for names in split], notes
+
+
+def is_list(cell: str) -> bool:
+    """Whether a cell is a list or an object as a program prints it."""
+    return len(cell) > 1 and cell[0] + cell[-1] in _LISTS
+
+
+def _in_list(cell: str) -> list[str]:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return list(_strings(read(cell)))
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    quoted = [first or second for first, second in _QUOTED.findall(cell)]
+    return quoted or cell[1:-1].split(",")
+
+
+def _strings(value: object) -> Iterable[str]:
+    """The names in a value; of Label Studio's objects those in `choices` or `rectanglelabels` alone."""
+    if isinstance(value, dict):
+        named = [each for key, each in value.items() if str(key).endswith(("labels", "choices"))]
+        for each in named or [each for each in value.values() if isinstance(each, str)]:
+            yield from _strings(each)
+    elif isinstance(value, (list, tuple, set)):
+        for each in value:
+            yield from _strings(each)
+    elif value is not None:
+        yield str(value)
+
+
+def _parts(name: str, separator: str) -> list[str]:
+    return [part.strip() for part in name.split(separator)]
+
+
+def _is_separator(
+    parts: dict[str, list[str]], alone: Collection[str], *, strict: bool, several: bool
+) -> bool:
+    if strict:
+        return all({*each} <= {*alone} for each in parts.values())
+    uses = Counter(part for each in parts.values() for part in {*each})
+    shared = any(count > 1 or part in alone for part, count in uses.items() if part)
+    return shared or several or len(parts) == 1
+
+
+def _are_words(texts: Collection[str]) -> bool:
+    """Whether texts such as "clear primary water" are sets of words, and no names such as "big dog"."""
+    cells = [text.split() for text in texts if text]
+    words = {word for cell in cells for word in cell}
+    lengths = {len(cell) for cell in cells}
+    return max(lengths, default=0) > 2 and len(lengths) > 1 and 2 * len(words) <= 3 * len(cells)
+
+
+def _clean(name: str) -> str:
+    text = " ".join(name.strip().strip("\"'").split())
+    return "" if text.casefold() in _NOTHING else text
+
+
+def join_spellings(counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
+    """The spelling to use for each label that differs from another only in capitals, and what to tell.
+
+    The most frequent spelling stands for all. Names that are nearly alike, such as scratch and scratches,
+    stay two classes, which a note tells.
+    """
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        groups[unicodedata.normalize("NFC", name).casefold()].append(name)
+    notes = [
+        f"{_told(others, counts)} {'is' if len(others) == 1 else 'are'} taken for {best!r} ({counts[best]})"
+        for best, *others in groups.values()
+        if others
+    ]
+    first = sorted(names[0] for names in groups.values())
+    total = {names[0]: sum(counts[name] for name in names) for names in groups.values()}
+    compared = combinations(first, 2) if len(first) <= _MOST_COMPARED else ()
+    notes += [
+        f"{_told([a], total)} and {_told([b], total)} stay two classes: are they one?"
+        for a, b in compared
+        if _are_alike(a.casefold(), b.casefold())
+    ]
+    return {name: names[0] for names in groups.values() for name in names}, notes
+
+
+def _told(names: Iterable[str], counts: Counter[str] | dict[str, int]) -> str:
+    return ", ".join(f"{name!r} ({counts[name]})" for name in names)
+
+
+def _are_alike(a: str, b: str) -> bool:
+    plain = [re.sub(r"[\W_]+", "", each) for each in (a, b)]
+    if plain[0] == plain[1]:
+        return True
+    short, long = sorted(plain, key=len)
+    if min(map(len, plain)) < 4 or _ends_in_number(a) or _ends_in_number(b):
+        return False
+    return (long in (f"{short}s", f"{short}es", f"{short}n", f"{short}en")) or (
+        len(short) > 5 and SequenceMatcher(None, short, long).ratio() > 0.9
+    )
+
+
+def _ends_in_number(text: str) -> bool:
+    return text[-1:].isdigit()

@@ -1,0 +1,119 @@
+"""The pictures below a folder by what tables and labeling tools call them."""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from detector.data.pictures import IMAGE_SUFFIXES, files_below
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)", re.IGNORECASE)  # what Label Studio puts before an uploaded file
+
+
+class PictureIndex:
+    """Finds pictures by a path whose first folders, suffix or capitals are others than theirs.
+
+    Args:
+        folder: what the names are relative to.
+        files: the pictures below it.
+    """
+
+    def __init__(self, folder: Path, files: Iterable[Path]):
+        self.files = tuple(files)
+        self.names = tuple(file.relative_to(folder).as_posix() for file in self.files)
+        self._by_name: dict[str, list[Path]] = defaultdict(list)  # each with some of its folders
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_upload: dict[str, list[Path]] = defaultdict(list)
+        for name, file in zip(self.names, self.files, strict=True):
+            for key in _endings(_folded(name)):
+                self._by_name[key].append(file)
+                self._by_stem[_stem(key)].append(file)
+            self._by_upload[_as_uploaded(_stem(_folded(file.name)))].append(file)
+
+    def find(self, text: str) -> list[Path]:
+        """The pictures that a name may mean; several: the folders in it do not tell which.
+
+        The name may be an address, or a path of another machine or system: as many of its last parts are
+        compared as agree with a picture. It may lack the suffix, or be Label Studio's of an uploaded file,
+        `0a1b2c3d-name.jpg`.
+        """
+        return next(filter(None, map(self._lookup, readings(text))), [])
+
+    def rename(self, names: Sequence[str]) -> list[str]:
+        """The names that the pictures of other names have below the folder; others are as they were.
+
+        A name is another picture's only if that is the only one, and no other name is taken for it.
+        """
+        known = {unicodedata.normalize("NFC", name) for name in self.names}
+        others = [name for name in names if unicodedata.normalize("NFC", name) not in known]
+        found = {name: self.find(name) for name in others}
+        meant = Counter(files[0] for files in found.values() if len(files) == 1)
+        places = dict(zip(self.files, self.names, strict=True))
+        taken = {*names}
+        new = {
+            name: places[files[0]]
+            for name, files in found.items()
+            if len(files) == 1 and meant[files[0]] == 1 and places[files[0]] not in taken
+        }
+        return [new.get(name, name) for name in names]
+
+    def _lookup(self, text: str) -> list[Path]:
+        keys = list(_endings(_folded(text)))
+        for by, named in ((self._by_name, keys), (self._by_stem, [_stem(key) for key in keys])):
+            for key in named:
+                if key in by:
+                    return _meant(by[key], text)
+        return _meant(self._by_upload.get(_as_uploaded(_stem(keys[-1])), []), text) if keys else []
+
+
+def index_folder(folder: Path) -> PictureIndex:
+    """The pictures below a folder; those that a run draws are no business of the caller."""
+    return PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES))
+
+
+def readings(text: str) -> list[str]:
+    """What a name in a file of labels may stand for, the most literal first."""
+    texts = [text]
+    if _ADDRESS.match(text):
+        texts = [unquote(urlsplit(text).path), text]
+    elif "?d=" in text:  # Label Studio's of a file on its own disk
+        texts = [*parse_qs(urlsplit(text).query).get("d", []), text]
+    texts += [unquote(each) for each in texts if "%" in each]
+    texts = [each.strip().strip("\"'").replace("\\", "/") for each in texts]
+    names = (each.rpartition("/")[2] for each in texts)
+    texts += [uploaded for name in names if (uploaded := _UPLOADED.sub("", name, count=1)) != name]
+    return [text for text in dict.fromkeys(texts) if text.strip("/.")]
+
+
+def _meant(files: list[Path], text: str) -> list[Path]:
+    """Of several files those with the suffix or the capitals of the text, if there are; links count once."""
+    several = list({file.resolve(): file for file in files}.values())
+    if len(several) > 1:
+        end = unicodedata.normalize("NFC", text.rpartition("/")[2])
+        same = [file for file in several if unicodedata.normalize("NFC", file.name) == end]
+        several = same or several
+    return several
+
+
+def _endings(key: str) -> Iterable[str]:
+    """A path, and what is left of it without more and more of its first folders."""
+    parts = PurePosixPath(key.strip("/")).parts
+    return ("/".join(parts[start:]) for start in range(len(parts)))
+
+
+def _as_uploaded(stem: str) -> str:
+    """A name as web servers keep it: without blanks and signs."""
+    return re.sub(r"[^\w.-]", "", stem.replace(" ", "_"))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
+
+
+def _stem(key: str) -> str:
+    """The name without the suffix of a picture; "v1.2" has none."""
+    suffix = PurePosixPath(key).suffix
+    return key.removesuffix(suffix) if suffix in IMAGE_SUFFIXES else key

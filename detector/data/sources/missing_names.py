@@ -1,0 +1,71 @@
+"""What the names of pictures that are not there have in common."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from detector.data.picture_index import PictureIndex
+from detector.data.pictures import IMAGE_SUFFIXES
+
+_LEAST = 3  # names that a guess has to explain
+_TRIED = 20
+
+
+def affixes(
+    names: Sequence[str], index: PictureIndex, taken: set[tuple[Path, Path]]
+) -> tuple[str, str, list[Path]] | None:
+    """What is before and after all these names in those of pictures: `scan_`, `_a` of scan_1_a.jpg.
+
+    Returns:
+        both, and the picture of each name, all different and none in `taken`; None: there are no such.
+    """
+    stems = [_stem(name) for name in names]
+    if len({*stems}) < _LEAST:
+        return None
+    used = {file for file, _ in taken}
+    files: dict[str, list[Path]] = {}
+    for file in index.files:
+        if file not in used:
+            files.setdefault(file.stem, []).append(file)
+    guesses: Counter[tuple[str, str]] = Counter()
+    for stem in stems[:_TRIED]:
+        for known in files:
+            before, inside, after = known.partition(stem)
+            if inside:
+                guesses[before, after] += 1
+    for (before, after), _ in guesses.most_common(3):
+        found = [files.get(f"{before}{stem}{after}", []) for stem in stems]
+        # A digit at the seam would make 1.jpg of 21.jpg.
+        seam = any(
+            text[-1:].isdigit() and stem[:1].isdigit() and text.strip("0")
+            for text, stem in ((before, stems[0]), (stems[0], after))
+        )
+        if not seam and all(len(each) == 1 for each in found):
+            return before, after, [each[0] for each in found]
+    return None
+
+
+def where_they_are(names: Sequence[str], index: PictureIndex, folder: Path, table: Path) -> list[str]:
+    """Hints about pictures that are not there: where they are, or how those that are there are called."""
+    if not names:
+        return []
+    hints = []
+    bases = {PurePosixPath(name.replace("\\", "/")).name.casefold() for name in names}
+    beside = [path for around in {folder.parent, table.resolve().parent} for path in around.iterdir()]
+    for place in sorted({folder.parent, *(path for path in beside if path.is_dir() and path != folder)}):
+        if place.name.startswith("."):
+            continue
+        there = {path.name.casefold() for path in place.iterdir()}
+        if (both := len(bases & (there | {PurePosixPath(name).stem for name in there}))) >= 0.5 * len(bases):
+            whole = "they are all" if both == len(bases) else f"{both} of them are"
+            hints.append(f"{whole} in {place}: pass that folder instead of {folder}")
+    if not hints and index.names:
+        hints.append(f"the names of pictures that are there begin with {', '.join(index.names[:3])}")
+    if not index.names:
+        hints.append(f"{folder} has no pictures: looked for {', '.join(IMAGE_SUFFIXES)}")
+    return [*hints, "to leave these lines out, add --skip-missing to the command"]
+
+
+def _stem(name: str) -> str:
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.stem if path.suffix.lower() in IMAGE_SUFFIXES else path.name

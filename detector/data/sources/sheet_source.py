@@ -1,0 +1,315 @@
+"""Tagged pictures of a spreadsheet: its names are looked for below the folder, its labels brought together.
+
+All that is wrong with it is one error, by cause.
+"""
+
+import logging
+import math
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.datasets.image_table import picture_name
+from detector.data.datasets.sheet import SheetRow, columns_of, read_sheet
+from detector.data.datasets.sheet_columns import MAYBE, NO, YES, Columns, allows_several, find_columns, flag
+from detector.data.datasets.sheet_labels import join_spellings, split_labels
+from detector.data.images import in_any_form, read_image_size
+from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import PictureIndex, readings
+from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.sources.class_folders import drawn_by_runs
+from detector.data.sources.missing_names import affixes, where_they_are
+from detector.data.sources.splits import split_of_cell
+from detector.data.sources.tagged import Tagged, placed, places_of_pictures
+from detector.utils.errors import DataError, counted, shortened
+from detector.utils.files import check_printable
+
+logger = logging.getLogger(__name__)
+
+
+class _Line(NamedTuple):
+    """What a row says of its picture."""
+
+    line: int
+    name: str
+    labels: tuple[str, ...]
+    unknown: tuple[str, ...]
+    split: str | None
+    box: tuple[float, ...] | None  # as in the table; None: the row has none
+
+
+class _Problems:
+    """What is wrong, by cause, each with the lines and what they have."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+
+    def add(self, cause: str, line: int, what: str) -> None:
+        self.found[cause].append((line, what))
+
+    def check(self, path: Path, hints: Sequence[str] = ()) -> None:
+        """Raise a DataError that counts each cause, with three examples."""
+        if not self.found:
+            return
+        told = []
+        for cause, cases in self.found.items():
+            examples = [f"{what} (line {line})" for line, what in cases]
+            told.append(f"  {counted(len(cases), 'line', 'lines')}: {cause}: {shortened(examples, 3)}")
+        raise DataError(
+            "\n".join([f"{path} cannot be used as it is:", *told, *(f"  {hint}" for hint in hints)])
+        )
+
+
+def read_sheet_source(
+    path: Path, pictures: Path, *, class_names: Sequence[str] = (), skip_missing: bool = False
+) -> list[Tagged]:
+    """The tagged pictures of a spreadsheet, each once, with the labels of all its lines.
+
+    Args:
+        pictures: the folder below which pictures are looked for, and beside the table.
+        class_names: the spellings of classes that another table has.
+        skip_missing: leave lines out whose picture is not there.
+
+    Raises:
+        DataError: names all that is wrong, by cause.
+    """
+    rows = read_sheet(path)
+    folder = pictures.resolve()
+    index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=drawn_by_runs(pictures)))
+    places = places_of_pictures(pictures, path)
+
+    def exists(text: str) -> bool:
+        return bool(text) and (_placed(text, places) is not None or bool(index.find(text)))
+
+    columns = find_columns(rows, exists, path)
+    logger.info("%s: %s", path, columns.describe())
+    problems = _Problems()
+    lines = _read_lines(rows[columns.first :], columns, path, problems)
+    known = {name.casefold(): name for name in class_names}
+    lines = [
+        each._replace(labels=tuple(known.get(label.casefold(), label) for label in each.labels))
+        for each in lines
+    ]
+    found, missing = _find_all(lines, index, places, problems)
+    if missing and (by_affix := affixes([each.name for each in missing], index, set(found.values()))):
+        before, after, files = by_affix
+        warnings.warn(
+            f"{path}: {counted(len(missing), 'name', 'names')} of no picture, such as {missing[0].name!r}, "
+            f"{'are' if len(missing) > 1 else 'is'} taken for {before}NAME{after}",
+            stacklevel=3,
+        )
+        found |= {each.line: (file, folder) for each, file in zip(missing, files, strict=True)}
+        missing = []
+    if missing and skip_missing:
+        warnings.warn(
+            f"{path}: {counted(len(missing), 'line is', 'lines are')} left out, as the picture is not there: "
+            f"{shortened([each.name for each in missing], 3)}",
+            stacklevel=3,
+        )
+    elif missing:
+        for each in missing:
+            problems.add(f"no such picture is below {pictures}", each.line, repr(each.name))
+    tagged = _join([each for each in lines if each.line in found], found, columns, problems)
+    if problems.found:
+        for picture in tagged:
+            try:
+                read_image_size(picture.file)
+            except (OSError, DataError):
+                problems.add("the picture cannot be read", picture.line, picture.name)
+        hints = (
+            where_they_are([each.name for each in missing], index, folder, path) if not skip_missing else []
+        )
+        problems.check(path, hints)
+    if not tagged:
+        raise DataError(f"{path}: none of its {len(lines)} lines names a picture that is below {pictures}")
+    return tagged
+
+
+def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems: _Problems) -> list[_Line]:
+    """What each row says; labels in the spelling that most rows have."""
+    cells = columns_of(rows)
+    cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
+    names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
+    spelling, told = join_spellings(Counter(name for each in [*names, *unknown] for name in each))
+    if notes := [*notes, *told]:
+        warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
+    lines = []
+    for place, row in enumerate(rows):
+        if not (name := cells[columns.picture][place]):
+            problems.add("no picture is named", row.line, repr(",".join(row.cells)[:60]))
+            continue
+        labels, maybe = ({spelling[each]: None for each in part[place]} for part in (names, unknown))
+        for label in (*labels, *maybe):
+            try:
+                check_printable(label)
+            except DataError as error:
+                problems.add("a label cannot be used", row.line, str(error))
+        stated = None
+        if columns.split is not None and (text := cells[columns.split][place]).casefold() != "unassigned":
+            try:
+                stated = split_of_cell(text, columns.header[columns.split])
+            except DataError as error:
+                problems.add("the split cannot be told", row.line, str(error))
+        box = _box([cells[i][place] for i in columns.boxes], row.line, columns, problems)
+        lines.append(_Line(row.line, name, tuple(labels), tuple(maybe.keys() - labels), stated, box))
+    return lines
+
+
+def _names_of_rows(
+    rows: Sequence[SheetRow], cells: Sequence[Sequence[str]], columns: Columns, problems: _Problems
+) -> tuple[list[list[str]], list[list[str]], list[str]]:
+    """The classes that each row names, those that it says may be there, and what was decided."""
+    names: list[list[str]] = [[] for _ in rows]
+    notes = []
+    for i in columns.labels:
+        several = len(columns.labels) > 1 or allows_several(columns.header[i])
+        split, told = split_labels(cells[i], several=several)
+        notes += told
+        for known, new in zip(names, split, strict=True):
+            known += new
+    unknown = split_labels(cells[columns.unknown], several=True)[0] if columns.unknown is not None else []
+    unknown = unknown or [[] for _ in rows]
+    # -1 is absent in lists of -1 and 1, such as CelebA's.
+    flags = {cell.casefold() for i in columns.classes for cell in cells[i]}
+    absent = {"-1", "-1.0"} if not flags & {"0", "0.0"} and flags & {"1", "1.0"} else set()
+    for i in columns.classes:
+        for place, cell in enumerate(cells[i]):
+            if flag(cell):
+                names[place].append(columns.header[i])
+            elif cell in MAYBE - absent:
+                unknown[place].append(columns.header[i])
+            elif flag(cell) is None and cell not in absent:
+                problems.add(
+                    f"neither yes nor no in the column of a class ({_some(YES)}; {_some(NO)}, nothing)",
+                    rows[place].line,
+                    f"{cell!r} in {columns.title(i)}",
+                )
+    if any({*cells[i]} <= {"0", "1", ""} for i in columns.labels):
+        notes.append(
+            "0 and 1 are taken for two classes; if 0 means that a picture does not show the class, give the "
+            "column the name of the class as its header"
+        )
+    return names, unknown, notes
+
+
+def _some(words: set[str]) -> str:
+    return ", ".join(word for word in ("1", "x", "yes", "0", "no") if word in words)
+
+
+def _box(texts: Sequence[str], line: int, columns: Columns, problems: _Problems) -> tuple[float, ...] | None:
+    if not any(texts):
+        return None
+    try:
+        x1, y1, x2, y2 = (float(text.replace(",", ".")) for text in texts)
+    except ValueError:
+        problems.add("a box is no four numbers", line, " ".join(texts))
+        return None
+    if columns.boxes_have_sizes:
+        x2, y2 = x1 + x2, y1 + y2
+    if not all(map(math.isfinite, (x1, y1, x2, y2))) or x1 > x2 or y1 > y2:
+        problems.add("a box is inverted", line, " ".join(texts))
+        return None
+    return x1, y1, x2, y2
+
+
+def _find_all(
+    lines: Sequence[_Line], index: PictureIndex, places: Sequence[Path], problems: _Problems
+) -> tuple[dict[int, tuple[Path, Path]], list[_Line]]:
+    """The file of each line, with the folder of its name, and the lines whose picture is not there."""
+    found: dict[int, tuple[Path, Path]] = {}
+    missing = []
+    named: dict[Path, str] = {}  # the name of each picture that only its name tells
+    folder = places[0].resolve()
+    for each in lines:
+        if there := _placed(each.name, places):
+            found[each.line] = there
+            continue
+        files = index.find(each.name)
+        if not files:
+            missing.append(each)
+        elif len(files) > 1:
+            several = [file.relative_to(folder).as_posix() for file in files]
+            problems.add(
+                "several pictures have the name", each.line, f"{each.name!r}: {shortened(several, 2)}"
+            )
+        elif named.setdefault(files[0], each.name) != each.name:
+            problems.add(
+                "another line means the same picture by another path",
+                each.line,
+                f"{each.name!r} and {named[files[0]]!r}: {files[0].relative_to(folder).as_posix()}",
+            )
+        else:
+            found[each.line] = files[0], folder
+    return found, missing
+
+
+def _placed(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
+    """The file of that very path, and what its name is relative to."""
+    for reading in readings(text)[:2]:
+        try:
+            name = picture_name(reading)
+        except DataError:
+            continue
+        if (path := Path(reading)).is_absolute():
+            if in_any_form(path).is_file():
+                return in_any_form(path), Path(path.as_posix().removesuffix(name))
+        else:
+            each = placed(Tagged(Path(name), ()), places)
+            if each.file.is_file() and each.file.suffix.lower() in IMAGE_SUFFIXES:
+                return each.file, each.root
+    return None
+
+
+def _join(
+    lines: Sequence[_Line],
+    found: Mapping[int, tuple[Path, Path]],
+    columns: Columns,
+    problems: _Problems,
+) -> list[Tagged]:
+    """Each picture once, with the labels, the boxes and the split of all its lines."""
+    groups: dict[Path, list[_Line]] = defaultdict(list)
+    for each in lines:
+        groups[found[each.line][0].resolve()].append(each)
+    scale = bool(columns.boxes) and all(side <= 1 for each in lines for side in each.box or ())
+    tagged = []
+    for group in groups.values():
+        first = group[0]
+        file, root = found[first.line]
+        labels = {label: None for each in group for label in each.labels}
+        splits = {each.split: each for each in group if each.split}
+        if len(splits) > 1:
+            problems.add("a picture is in two splits", group[-1].line, repr(first.name))
+        boxes = _boxes(group, file, scale=scale) if columns.boxes else None
+        unknown = {label: None for each in group for label in each.unknown if label not in labels}
+        tagged.append(
+            Tagged(
+                file,
+                tuple(labels),
+                () if boxes is not None else tuple(unknown),
+                split=next(iter(splits), None),
+                boxes=boxes,
+                root=root,
+                line=first.line,
+            )
+        )
+    return tagged
+
+
+def _boxes(group: Sequence[_Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:
+    """The boxes of a picture; None where a line has a label and no box, so that they are not all there."""
+    if any((each.box is None) != (not each.labels) or len(each.labels) > 1 for each in group):
+        return None
+    factors = (1.0, 1.0)
+    if scale:
+        try:
+            height, width = read_image_size(file, apply_orientation=True)
+        except (OSError, DataError):
+            return None  # which is told where pictures are read
+        factors = width, height
+    return tuple(
+        LabeledBox(each.labels[0], tuple(side * factors[i % 2] for i, side in enumerate(each.box)))
+        for each in group
+        if each.box
+    )

@@ -1,0 +1,71 @@
+"""One picture with its tags, and where it is."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from detector.data.datasets.image_table import Row
+from detector.data.datasets.table_writer import encode_row
+from detector.data.images import in_any_form
+from detector.data.labeled_box import LabeledBox
+from detector.data.sources.class_folders import visible
+from detector.data.sources.splits import split_of
+
+
+class Tagged(NamedTuple):
+    """One picture."""
+
+    file: Path
+    labels: tuple[str, ...]  # classes that it shows
+    unknown: tuple[str, ...] = ()  # classes that it may show or not
+    split: str | None = None  # TRAIN or VAL, where the source says so
+    boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
+    size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
+    upright: bool = True  # whether they refer to the picture as a viewer shows it
+    stated: bool = False  # the source itself says that they do not
+    root: Path = Path("/")  # what the name in the source is relative to
+    line: int = 0  # of the table; 0: the source is none
+    content: str = ""  # the digest of the file, if another picture is a copy of it
+
+    @property
+    def name(self) -> str:
+        """The name in the source, by which `detector label` and labeling tools know the picture."""
+        return self.file.relative_to(self.root).as_posix()
+
+    @property
+    def entry(self) -> str:
+        """The file for a table in any folder; what follows /./ is its name (:func:`picture_name`)."""
+        return f"{self.root.as_posix().removesuffix('/')}/./{self.name}"
+
+    @property
+    def sides(self) -> list[float]:
+        """Of the boxes: the root of the area, in longer sides of the picture."""
+        boxes = (each.box for each in self.boxes or ())
+        return [math.sqrt((x2 - x1) * (y2 - y1)) / max(self.size) for x1, y1, x2, y2 in boxes if self.size]
+
+    def row(self, *, with_boxes: bool = False) -> str:
+        """A line of a table of image labels (detector/data/datasets/image_table.py)."""
+        boxes = self.boxes if with_boxes else None
+        return encode_row(Row(self.line, self.entry, self.labels, boxes, self.unknown))
+
+
+def places_of_pictures(pictures: Path, labels: Path) -> list[Path]:
+    """The folders to which a name in a file of labels may be relative."""
+    places = [pictures, pictures / "JPEGImages", pictures / "images", pictures / "data", labels.parent]
+    for place in (pictures, pictures / "images"):  # train2017 beside annotations/instances_train2017.json
+        if place.is_dir():
+            places += [path for path in visible(place) if path.is_dir() and split_of(path.name)]
+    return places
+
+
+def placed(each: Tagged, places: Sequence[Path]) -> Tagged:
+    """The picture in the place that has it, or else in the one that has its folder."""
+    if each.file.is_absolute():
+        return each
+    name = each.file.as_posix().replace("\\", "/")
+    place = next(
+        (place for place in places if in_any_form(place / each.file).is_file()),
+        next((place for place in places if (place / name).parent.is_dir()), places[0]),
+    ).resolve()
+    return each._replace(file=in_any_form(place / each.file), root=place)
