@@ -207,7 +207,7 @@ def search_all(
 
 
 def begin_worker(
-    find: Finder | None, apply_orientation: bool = False
+    find: Finder, apply_orientation: bool
 ) -> Callable[[tuple[str, Path]], tuple[str, Found | str]]:
     """What searches an image in this process, where torch, and OpenCV where `find` imports it, use one core.
 
