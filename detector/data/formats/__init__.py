@@ -13,7 +13,7 @@ from detector.data.formats import coco, cvat, label_studio, review_file, voc, yo
 from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
 from detector.utils.errors import DataError, counted
-from detector.utils.files import reading
+from detector.utils.files import read_text, reading
 
 __all__ = [
     "FORMATS",
@@ -117,7 +117,7 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
         if path.suffix.lower() == ".xml":
             return check_images(cvat.read(path, images), reviewed, path)
         if path.suffix.lower() == ".json":
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_text(path, "file of boxes"))
             if tool := other_tool(content):
                 raise DataError(f"it is a file of {tool}")
             tasks = isinstance(content, list)
