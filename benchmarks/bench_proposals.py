@@ -20,6 +20,7 @@ from measure import device_parser, report
 
 from detector.data.datasets.voc import VOCDataset
 from detector.data.images import read_image
+from detector.data.proposals.grid import grid_boxes
 from detector.data.proposals.search import Mode, begin_worker, make_finder
 from detector.evaluation.coverage import best_overlaps
 
@@ -56,7 +57,8 @@ def search(mode: Mode, paths: list[Path], longest_side: int) -> tuple[list[np.nd
 
 def measure(mode: Mode, dataset: VOCDataset, longest_side: int) -> list[Search]:
     paths = [dataset.image_path(i) for i in range(len(dataset))]
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=begin_worker, initargs=(None,)) as pool:
+    begin = {"initializer": begin_worker, "initargs": (grid_boxes, False)}  # the mode's own is made there
+    with ProcessPoolExecutor(1, get_context("spawn"), **begin) as pool:
         found, seconds, peak = pool.submit(search, mode, paths, longest_side).result()
     rows = []
     for num_boxes in NUM_BOXES:

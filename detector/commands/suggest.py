@@ -3,7 +3,8 @@
     detector suggest mine.yaml -n 20 --output next
     detector suggest mine.yaml -n 20 --output next DATASETS.BOXED reviewed.json
 
-Writes tasks for a labeling tool, with the boxes that the detector finds (docs/labeling.md).
+The weak detector chooses them. Writes tasks for a labeling tool, with the boxes that the detector which
+stands for the run, or --model, finds (docs/labeling.md).
 """
 
 from argparse import ArgumentParser, Namespace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from detector.data.formats import FORMATS
 from detector.labeling.suggest import RULES, suggest
-from detector.utils.command_line import next_step
+from detector.utils.command_line import add_model_option, next_step
 from detector.utils.errors import counted
 
 
@@ -22,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
     names = f"{', '.join(FORMATS)}; may be repeated (default: label-studio)"
     add("--format", action="append", choices=FORMATS, dest="formats", metavar="NAME", help=names)
+    add_model_option(parser)
 
 
 def run(options: Namespace) -> None:

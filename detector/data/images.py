@@ -1,6 +1,8 @@
 """Reading images of any mode as uint8 RGB, and their sizes from headers alone."""
 
+import os
 import unicodedata
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +57,28 @@ def read_image(path: str | Path, *, apply_orientation: bool = False) -> Tensor:
             2000 and AVIF, or would be nearly black with 8 bits.
     """
     with _opened(path) as image:
+        if image.format == "PNG":
+            _check_png(Path(path))
         return from_pillow(image, apply_orientation=apply_orientation)
+
+
+def _check_png(path: Path) -> None:
+    """Raise a DataError where pixels of a PNG file are damaged, which Pillow 13 shows without a word.
+
+    A chunk has its length, its type, its content and their CRC-32. A type in lower case is of a chunk that
+    the pixels do not need.
+    """
+    with open(path, "rb") as file:
+        file.seek(8)  # the signature
+        while len(head := file.read(8)) == 8:
+            length, kind = int.from_bytes(head[:4], "big"), head[4:]
+            found, stated = zlib.crc32(file.read(length), zlib.crc32(kind)), file.read(4)
+            if len(stated) < 4:
+                raise OSError("image file is truncated")
+            if kind[:1].isupper() and found != int.from_bytes(stated, "big"):
+                raise DataError(f"it is damaged: the checksum of its part {kind.decode('latin-1')} is wrong")
+            if kind == b"IEND":
+                return
 
 
 def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tensor:
@@ -211,11 +234,11 @@ def find_image(folder: str | Path, image_id: str) -> Path:
 
 def in_any_form(path: Path) -> Path:
     """A path, or the file that it means in another Unicode form: "é" is one character or two, as on macOS."""
-    if str(path).isascii() or path.exists():
+    if str(path).isascii() or os.path.exists(path):
         return path
     folder = in_any_form(path.parent)
     forms = (folder / unicodedata.normalize(form, path.name) for form in ("NFC", "NFD"))
-    return next((each for each in forms if each.exists()), path)
+    return next((each for each in forms if os.path.exists(each)), path)  # False of a name that is too long
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def save_checkpoint(
             f"{path} is not written: {name} is not finite after {iteration} steps, so training has diverged; "
             "lower SOLVER.BASE_LR, or check INPUT.MEAN and INPUT.STD"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been moved
     with atomic_write(path) as file:
         torch.save(state, file)
 

@@ -105,16 +105,15 @@ def make_steps(
                 # CPU it is free.
                 images = step(iteration, batches, check=precision.device.type == "cpu" or log_now or save_now)
                 progress.add(images * world_size())
-                if place and (
-                    log_now or save_now or (snapshots and snapshots.due(iteration, options.max_iter))
-                ):
+                if place and (log_now or save_now):
                     place.check()
                 if log_now:
                     last = step.losses.means()
                     first = first or last
                     progress.report(iteration, last | logged_lr(optimizer))
-                if progress.writer and snapshots and snapshots.due(iteration, options.max_iter):
-                    snapshots.take(model, iteration, folder, progress.writer)
+                if place and progress.writer and snapshots and snapshots.due(iteration, options.max_iter):
+                    with place.written():
+                        snapshots.take(model, iteration, folder, progress.writer)
                 if save_now:
                     saver.save_checkpoint(iteration)
     except KeyboardInterrupt:
@@ -160,17 +159,17 @@ class _Saver:
     def _save(self, path: Path, model: nn.Module, iteration: int, optimizer: Optimizer | None) -> float:
         seconds = self.earlier_seconds + time.perf_counter() - self.began
         if self.place:
-            self.place.check()
-            save_checkpoint(
-                path,
-                model,
-                optimizer,
-                iteration=iteration,
-                train_seconds=seconds,
-                batches_per_step=self.options.accumulate * world_size(),
-                config=self.config,
-                scaler=self.precision.scaler if optimizer else None,
-            )
+            with self.place.written():
+                save_checkpoint(
+                    path,
+                    model,
+                    optimizer,
+                    iteration=iteration,
+                    train_seconds=seconds,
+                    batches_per_step=self.options.accumulate * world_size(),
+                    config=self.config,
+                    scaler=self.precision.scaler if optimizer else None,
+                )
         return seconds
 
 

@@ -55,7 +55,7 @@ def save_attention(path: Path, images: Sequence[Attention]) -> None:
         for index, image in enumerate(images)
         for field in fields(Attention)
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been moved
     with atomic_write(path) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 

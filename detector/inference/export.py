@@ -1,5 +1,6 @@
 """Writing a network to a file that runs without the code of its model, and reading it back."""
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ def load_program(form: str, path: Path) -> Network:
         return torch.export.load(path).module()
     if form == "aot_inductor":
         return torch._inductor.aoti_load_package(str(path))
+    _disable_telemetry()
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -65,8 +67,17 @@ def load_program(form: str, path: Path) -> Network:
     return run
 
 
+def _disable_telemetry() -> None:
+    """Keep ONNX Runtime, if it is not imported yet, from sending names and hashes of networks to its makers.
+
+    It would also leave a file `.ses` in the folder for temporary files.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
 def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py."""
+    _disable_telemetry()
     try:
         from detector.layers.onnx_ops import translations
     except ImportError as error:

@@ -20,7 +20,7 @@ from detector.data.training_set import TrainingSet
 from detector.engine.build import build_precision
 from detector.engine.passes import predict
 from detector.engine.run_folder import check_class_names, start_run
-from detector.inference.load import find_checkpoint, read_run
+from detector.inference.load import find_checkpoint, load, read_run
 from detector.labeling.label import check_formats, common_folder, encode_all, tagged_boxes
 from detector.labeling.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.weak_rcnn import WeakRCNN
@@ -44,10 +44,12 @@ def suggest(
     by: str,
     output: Path,
     formats: Sequence[str] | None = None,
+    model: Model = "auto",
 ) -> list[ReviewImage]:
     """Write tasks for a labeling tool: the images to box next, with the boxes that the detector finds.
 
-    Images with reviewed boxes (DATASETS.BOXED) are not suggested again.
+    The weak detector chooses them; the one that stands for the run, or `model`, finds their boxes. Images
+    with reviewed boxes (DATASETS.BOXED) are not suggested again.
 
     Args:
         config_file: config whose OUTPUT_DIR holds a trained detector, or the folder of its run.
@@ -55,6 +57,7 @@ def suggest(
         by: one of `RULES`.
         output: folder for the files, and for images.txt, the ids of the images.
         formats: some of :data:`detector.data.formats.FORMATS`; None: label-studio.
+        model: which detector finds the boxes, see :func:`detector.inference.load.load`.
 
     Raises:
         UserError, OSError: there is no detector, nothing to suggest, an argument cannot be used, or a file is
@@ -66,7 +69,7 @@ def suggest(
         raise UserError(f"the number of images is {count}, expected at least 1")
     formats = check_formats(formats or ("label-studio",))
     with warnings.catch_warnings(), folder_lock(output):  # the log takes them until the end
-        return _suggest(config_file, overrides, count, by, output, formats)
+        return _suggest(config_file, overrides, count, by, output, formats, model)
 
 
 def _suggest(
@@ -76,8 +79,10 @@ def _suggest(
     by: str,
     output: Path,
     formats: Sequence[str],
+    model: Model,
 ) -> list[ReviewImage]:
     cfg, weights = find_detector(config_file, overrides)
+    drawing = find_checkpoint(cfg.output_dir, model)
     training_set = build_training_set(cfg)
     dataset, reviewed = training_set.dataset, training_set.reviewed
     cfg = name_classes(cfg, dataset)
@@ -86,7 +91,8 @@ def _suggest(
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes")
     folder = common_folder(((dataset.image_path(i), image_name(dataset, i)) for i in left), formats)
-    outputs = OutputFolder(output, f"suggest {by} {count} {file_digest(weights)}")
+    words = ["suggest", by, str(count), *map(file_digest, dict.fromkeys((weights, drawing)))]
+    outputs = OutputFolder(output, " ".join(words))
     empty = [ReviewImage(image_name(dataset, i), dataset.image_size(i), ()) for i in left]
     files = encode_all(formats, empty, dataset.class_names, folder)
     outputs.check(["images.txt", *(name for name, _ in files)])
@@ -99,6 +105,9 @@ def _suggest(
         known = {"known_features": found.known_features, "known_labels": labels[boxed]}
         rows = choose(found.values, found.features, labels[left], count, **known)
     chosen = [found.images[row] for row in rows]
+    if drawing != weights:
+        drawn = student_boxes(drawing, training_set, [left[row] for row in rows], str(device))
+        chosen = [each.image for each in drawn]
     image_ids = (find_id(image.name, dataset.image_ids) for image in chosen)
     outputs.write("images.txt", "".join(f"{image_id}\n" for image_id in image_ids).encode())
     for name, content in encode_all(formats, chosen, dataset.class_names, folder):
@@ -155,11 +164,6 @@ def assess(
                 features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
             yield views
 
-    def boxes_of(index: int, scores: Scores) -> tuple[Detections, list[int]]:
-        unknown = dataset.unknown(index)
-        unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
-        return tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
-
     for _ in described(build_test_loader(cfg, dataset, boxed, training_set.proposals)):
         pass  # their features are enough
     loader = described(build_test_loader(cfg, dataset, indices, training_set.proposals))
@@ -167,9 +171,9 @@ def assess(
     values, images, tag_scores, candidates = [], [], [], []
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
-        found, doubtful = boxes_of(index, scores)
+        found, doubtful = _boxes_of(training_set, index, labels, scores)
         values.append(entropy(scores, labels[index]))
-        tag_scores.append(scores.scores.amax(dim=0) if len(scores.scores) else torch.zeros(labels.shape[1]))
+        tag_scores.append(_best(scores))
         candidates.append(best_candidates(scores, labels[index]))
         name, size = image_name(dataset, index), dataset.image_size(index)
         image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
@@ -184,6 +188,47 @@ def assess(
     elif by == "information-density":
         value = information_density(value, typical)
     return Assessed(value, new, known, images, torch.stack(tag_scores), candidates)
+
+
+class StudentBoxes(NamedTuple):
+    """What a Faster R-CNN finds in an image; the fields are those of :class:`Assessed`."""
+
+    image: ReviewImage
+    tag_scores: Tensor  # (C,)
+    candidates: Tensor
+
+
+def student_boxes(
+    checkpoint: Path, training_set: TrainingSet, indices: Sequence[int], device: str
+) -> Iterator[StudentBoxes]:
+    """The boxes and scores of a Faster R-CNN in the images `indices`."""
+    dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
+    predictor = load(checkpoint, device, score_threshold=SCORE_THRESHOLD)
+    for index in tqdm(indices, unit="image", disable=None):
+        name, size = image_name(dataset, index), dataset.image_size(index)
+        scores = predictor.scores(dataset.read_image(index), image_id=name).to("cpu")
+        found, doubtful = _boxes_of(training_set, index, labels, scores)
+        image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
+        yield StudentBoxes(
+            replace(image, upright=dataset.apply_orientation),
+            _best(scores),
+            best_candidates(scores, labels[index]),
+        )
+
+
+def _boxes_of(
+    training_set: TrainingSet, index: int, labels: Tensor, scores: Scores
+) -> tuple[Detections, list[int]]:
+    unknown = training_set.dataset.unknown(index)
+    unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
+    return tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
+
+
+def _best(scores: Scores) -> Tensor:
+    """(C,): the best score of each class; 0 without proposals."""
+    return (
+        scores.scores.amax(dim=0) if len(scores.scores) else scores.scores.new_zeros(scores.scores.shape[1])
+    )
 
 
 def best_candidates(scores: Scores, labels: Tensor, count: int = 200) -> Tensor:

@@ -19,7 +19,34 @@ def translations() -> dict[Callable, Callable]:
         ops.roi_align_forward.default: _roi_align,
         ops.roi_pool_forward.default: _roi_pool,
         ops.nms.default: _nms,
+        torch.ops.aten.group_norm.default: _group_norm,
     }
+
+
+def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
+    """Means of rows, then of their means: ONNX Runtime's InstanceNormalization, which torch writes, adds the
+    values of a group one by one, in float32, and is off by 1e-4 in large images.
+    """
+    shape = op.Shape(input)
+    sides = op.Slice(shape, [2], [4], [0])
+    groups = op.Concat(
+        op.Slice(shape, [0], [1], [0]), op.Constant(value_ints=[num_groups, -1]), sides, axis=0
+    )
+    values = op.Reshape(input, groups)  # (B, groups, C / groups, H, W)
+    centered = op.Sub(values, _mean_of_group(values))
+    variance = _mean_of_group(op.Mul(centered, centered))
+    normalized = op.Reshape(op.Div(centered, op.Sqrt(op.Add(variance, op.Constant(value_float=eps)))), shape)
+    if weight is not None:
+        normalized = op.Mul(normalized, op.Unsqueeze(weight, [1, 2]))
+    if bias is not None:
+        normalized = op.Add(normalized, op.Unsqueeze(bias, [1, 2]))
+    return normalized
+
+
+def _mean_of_group(values):
+    for axis in (4, 3, 2):
+        values = op.ReduceMean(values, [axis], keepdims=1)
+    return values
 
 
 def _roi_align(input, boxes, pooled_height, pooled_width, scale, sampling_ratio, aligned, channels_last):

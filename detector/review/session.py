@@ -9,26 +9,22 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm import tqdm
 
 from detector.config import Settings
 from detector.data.build import build_training_set, name_classes
 from detector.data.datasets.annotated import AnnotatedImages, unknown_class
-from detector.data.formats import ReviewImage, review_image, review_import, turn_images
+from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.data.formats.review_file import SUFFIX, start_of
 from detector.data.reviewed import find_id
 from detector.data.training_set import TrainingSet
 from detector.engine.run_folder import start_run
-from detector.inference.load import find_checkpoint, load
-from detector.labeling.label import tagged_boxes
+from detector.inference.load import find_checkpoint
 from detector.labeling.suggest import (
     RULES,
-    SCORE_THRESHOLD,
-    Assessed,
     assess,
-    best_candidates,
     find_detector,
     image_name,
+    student_boxes,
 )
 from detector.labeling.suggestions import choose
 from detector.review.pictures import Pictures
@@ -134,7 +130,12 @@ def _find_boxes(
     device = start_run(cfg, Path(cfg.output_dir))
     found = assess(cfg, device, training_set, left, boxed, RULES[0])
     if student is not None:
-        found = _with_student(found, student, dataset, left, str(device))
+        images, tag_scores, candidates = zip(
+            *student_boxes(student, training_set, left, str(device)), strict=True
+        )
+        found = found._replace(
+            images=list(images), tag_scores=torch.stack(tag_scores), candidates=list(candidates)
+        )
     labels = torch.from_numpy(training_set.labels())  # (all images, C) bool
     known = {"known_features": found.known_features, "known_labels": labels[boxed]}
     order = choose(found.values, found.features, labels[left], _MOST_CHOSEN, **known)
@@ -165,24 +166,6 @@ def _find_boxes(
         )
         rows.append(new)
     return rows
-
-
-def _with_student(
-    found: Assessed, student: Path, dataset: AnnotatedImages, indices: Sequence[int], device: str
-) -> Assessed:
-    """The same with the boxes and scores of the Faster R-CNN."""
-    predictor = load(student, device, score_threshold=SCORE_THRESHOLD)
-    labels, images, tag_scores, candidates = torch.from_numpy(dataset.all_labels()).bool(), [], [], []
-    for image, index in zip(found.images, tqdm(indices, unit="image", disable=None), strict=True):
-        scores = predictor.scores(dataset.read_image(index), image_id=image.name).to("cpu")
-        unknown = dataset.unknown(index)
-        unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
-        boxes, doubtful = tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
-        new = review_image(image.name, image.size, boxes, dataset.class_names, doubtful=doubtful)
-        images.append(replace(new, upright=image.upright))
-        candidates.append(best_candidates(scores, labels[index]))
-        tag_scores.append(scores.scores.amax(dim=0) if len(scores.scores) else torch.zeros(len(labels[0])))
-    return found._replace(images=images, tag_scores=torch.stack(tag_scores), candidates=candidates)
 
 
 def _similar(features: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """How a process ends: by Ctrl-C, or with its parent. Commands import this first: it imports nothing large."""
 
 import os
-import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -37,12 +36,8 @@ def quiet_interrupt() -> Iterator[None]:
         yield
 
 
-def start_worker(begin: bytes) -> None:
-    """The first call in a spawned worker: ends it with its parent, which cannot stop it if it is killed.
-
-    Args:
-        begin: a pickled function without arguments, called then; finding it may import for seconds.
-    """
+def end_with_parent() -> None:
+    """The first call in a spawned process: ends it with its parent, which cannot stop it if it is killed."""
     from multiprocessing import connection, parent_process
 
     def leave(sentinel: int) -> None:
@@ -51,7 +46,6 @@ def start_worker(begin: bytes) -> None:
 
     if (parent := parent_process()) is not None:
         threading.Thread(target=leave, args=(parent.sentinel,), daemon=True).start()
-    pickle.loads(begin)()
 
 
 @contextmanager

@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from detector.utils.errors import UserError
@@ -40,6 +41,19 @@ class SameFolder:
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
         self.folder, self._status = folder, os.stat(folder)
+
+    @contextmanager
+    def written(self) -> Iterator[None]:
+        """Check before and, where a file cannot be written, after a block that writes to the folder.
+
+        The block makes no folder around this one, which may be gone.
+        """
+        self.check()
+        try:
+            yield
+        except OSError:
+            self.check()
+            raise
 
     def check(self) -> None:
         """Raise a UserError where the path does not lead to the same folder any more."""

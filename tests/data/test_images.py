@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from detector.data.images import find_image, read_image, read_image_size
+from detector.data.images import find_image, in_any_form, read_image, read_image_size
 from detector.utils.errors import DataError
 
 RAMP = np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)
@@ -237,3 +237,22 @@ def test_a_picture_is_not_called_damaged_where_memory_is_short(tmp_path, suffix,
     words = [sys.executable, "-c", READ_WITH_LITTLE_MEMORY, *files]
     found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")
     assert {*found} - {"0", ""} == {"3"}
+
+
+@pytest.mark.parametrize("start", [b"IDAT", b"PLTE"])
+def test_a_png_file_with_other_pixels_than_were_written_is_damaged(tmp_path, start):
+    """Also where the decoder has all that it wants, as of one color."""
+    path = tmp_path / "image.png"
+    Image.new("P", (64, 48), 1).save(path)
+    content = bytearray(path.read_bytes())
+    for place in range(content.index(start) + 4, content.index(start) + 12):
+        changed = content.copy()
+        changed[place] ^= 4
+        path.write_bytes(changed)
+        with pytest.raises(DataError, match=r"image\.png.*(damaged|cannot be read)"):
+            read_image(path)
+
+
+def test_a_name_that_is_too_long_in_another_unicode_form_does_not_exist(tmp_path):
+    path = tmp_path / ("ü" * 120 + ".png")
+    assert in_any_form(path) == path

@@ -17,6 +17,7 @@ from detector.engine.loop import TrainOptions, make_steps
 from detector.engine.loss_log import NonFiniteLoss
 from detector.engine.precision import Precision
 from detector.engine.resuming import list_checkpoints
+from detector.evaluation.attention import save_attention
 from detector.structures import Batch
 from detector.utils.errors import UserError
 
@@ -334,6 +335,24 @@ def test_a_run_folder_that_is_moved_ends_the_run(tmp_path, replaced, step):
         run(folder, net, optimizer, move_then_go_on())
     assert not folder.exists() if not replaced else not list(folder.iterdir())
     assert [path.name for path in list_checkpoints(moved)] == ["000003.pt", "000006.pt"][: (step - 1) // 3]
+
+
+class MovesWhileItLooks:
+    """Snapshots, of which each takes long enough for the folder to be moved."""
+
+    def due(self, iteration, max_iter):
+        return iteration == 2
+
+    def take(self, model, iteration, folder, writer):
+        folder.rename(folder.with_name("moved"))
+        save_attention(folder / "snapshots" / "000002.npz", [])
+
+
+def test_a_run_folder_that_is_moved_during_a_snapshot_is_not_made_anew(tmp_path):
+    net, optimizer = make()
+    with pytest.raises(UserError, match=r"run was moved or deleted"):
+        run(tmp_path / "run", net, optimizer, snapshots=MovesWhileItLooks())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_stop_in_a_run_folder_that_was_deleted_makes_none(tmp_path, caplog):

@@ -146,6 +146,22 @@ def test_all_formats_are_written(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "default" / "coco.json").exists()
 
 
+def test_the_detector_that_stands_for_the_run_finds_the_boxes(run: Path, tmp_path: Path, monkeypatch) -> None:
+    """The weak one chooses the images; `--model` names another for their boxes."""
+    boxes = {}
+    for model in ("auto", "weak", "student"):
+        found = suggest(str(run), (), count=3, by="entropy", output=tmp_path / model, model=model)
+        boxes[model] = {image.name: image.boxes for image in found}
+    assert boxes["auto"] == boxes["student"] != boxes["weak"]
+    assert list(boxes["weak"]) == list(boxes["student"])
+    with monkeypatch.context() as patch:  # as measured
+        patch.setattr("detector.inference.load.stands_for", lambda _: ("weak", "the weak detector stands"))
+        found = suggested(run, tmp_path / "measured")
+    assert {image.name: image.boxes for image in found} == boxes["weak"]
+    with pytest.raises(UserError, match="exists"):  # another's boxes are not replaced
+        suggest(str(run), (), count=3, by="entropy", output=tmp_path / "weak", model="student")
+
+
 def test_a_run_that_was_moved(run: Path, tmp_path: Path) -> None:
     """The detector in the folder that is named finds the boxes, not that of the folder in its config."""
     copy = tmp_path / "copy"

@@ -21,6 +21,24 @@ class Keep(nn.Module):
         return layers.nms(boxes, scores, 0.5)
 
 
+def test_group_norm_in_onnx_is_exact_in_large_images(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from detector.layers.onnx_ops import translations
+
+    network = nn.GroupNorm(4, 8)
+    nn.init.normal_(network.weight)
+    nn.init.normal_(network.bias)
+    images = [torch.randn(2, 8, height, width) + 3 for height, width in ((1200, 64), (3, 500), (1, 1))]
+    path, sides = tmp_path / "norm.onnx", {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    options = {"opset_version": 18, "custom_translation_table": translations(), "input_names": ["input"]}
+    torch.onnx.export(network, (images[0],), path, dynamo=True, dynamic_shapes=(sides,), **options)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for image in images:
+        (found,) = session.run(None, {"input": image.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), network(image), rtol=1e-5, atol=3e-6)
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 def test_nms_in_onnx(tmp_path: Path, grouped: bool) -> None:
     pytest.importorskip("onnxscript")

@@ -13,12 +13,12 @@ import pytest
 from detector.utils.interrupts import quiet_interrupt, uninterrupted
 
 _PARENT = """
-import concurrent.futures, multiprocessing
-from detector.utils.interrupts import start_worker
+from detector.utils.workers import map_in_processes
+class Begin:
+    def __reduce__(self):
+        return __import__, ("slow",)
 if __name__ == "__main__":
-    context, begin = multiprocessing.get_context("spawn"), b"cslow\\nbegin\\n."
-    pool = concurrent.futures.ProcessPoolExecutor(1, context, initializer=start_worker, initargs=(begin,))
-    pool.submit(print).result()
+    list(map_in_processes(Begin(), "a", 1))
 """
 
 
@@ -41,7 +41,7 @@ def test_a_worker_that_imports_ends_with_a_parent_that_is_killed(tmp_path):
 
 
 def test_what_a_worker_imports_before_it_can_end_with_its_parent_is_small():
-    code = "import detector.__main__, detector.utils.interrupts, sys; sys.exit('torch' in sys.modules)"
+    code = "import detector.__main__, detector.utils.workers, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

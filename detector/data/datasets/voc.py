@@ -128,9 +128,9 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("[!.]*.txt"))) or "none"
         raise FileNotFoundError(f"split file {path} does not exist; the splits there are: {known}")
-    lines = (line.strip() for line in read_text(path, "split file").split("\n"))
+    lines = filter(str.strip, read_text(path, "split file").split("\n"))
     with reading(path, "split file"):
-        found = [_find_listed(root / "JPEGImages", line) for line in lines if line]
+        found = [_find_listed(root / "JPEGImages", line) for line in lines]
     if not found:
         raise DataError(f"split file {path} is empty, expected one image id per line")
     image_id, count = Counter(image_id for image_id, _ in found).most_common(1)[0]
@@ -141,6 +141,10 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
 
 def _find_listed(folder: Path, line: str) -> tuple[str, Path]:
     """The id and the file of an image that a line names, perhaps with suffix, folders, quotes or a flag."""
+    with suppress(FileNotFoundError, DataError):  # a name may begin with a blank
+        image_id = relative_name(line.strip("\r"))
+        return image_id, find_image(folder, image_id)
+    line = line.strip()
     try:
         image_id = relative_name(line)
         return image_id, find_image(folder, image_id)

@@ -15,7 +15,7 @@ from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
 from detector.data.picture_index import index_folder
 from detector.utils.errors import DataError, counted
-from detector.utils.files import reading
+from detector.utils.files import read_text, reading
 
 __all__ = [
     "FORMATS",
@@ -128,7 +128,7 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
         if path.suffix.lower() == ".xml":
             return check_images(_renamed(cvat.read(path, images), images), reviewed, path)
         if path.suffix.lower() == ".json":
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_text(path, "file of boxes"))
             if tool := other_tool(content):
                 raise DataError(f"it is a file of {tool}")
             tasks = isinstance(content, list)

@@ -239,7 +239,7 @@ def _name_of(address: str) -> tuple[str, bool]:
     if key and storage.lower() in _STORAGES:  # the key follows the bucket, and is not encoded
         return key.partition("/")[2], True
     parts = urlsplit(address)
-    query = parse_qs(parts.query)
+    query = parse_qs(parts.query, errors="surrogateescape")  # of a name that is not UTF-8, which is told
     if "fileuri" in query:
         encoded = query["fileuri"][-1].replace(" ", "+")
         try:
@@ -251,7 +251,7 @@ def _name_of(address: str) -> tuple[str, bool]:
             raise DataError(f"the address {address!r} has no base64 in fileuri") from None
     if "d" in query:
         return query["d"][-1].lstrip("/").replace("\\", "/"), False
-    path = query["filepath"][-1] if "filepath" in query else unquote(parts.path)
+    path = query["filepath"][-1] if "filepath" in query else unquote(parts.path, errors="surrogateescape")
     if uploaded := _UPLOADED.search(path):
         return path[uploaded.end() :], False
     return path.lstrip("/"), bool(parts.netloc)

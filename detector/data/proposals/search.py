@@ -1,18 +1,13 @@
 """Proposals of many images: found in worker processes, resumed where that was interrupted."""
 
 import base64
-import pickle
 import re
-import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing
 from functools import partial
 from glob import escape
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +21,11 @@ from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
-from detector.utils.errors import DataError, UserError
+from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
-from detector.utils.interrupts import start_worker
 from detector.utils.records import append_record, read_records
+from detector.utils.workers import WorkerLost, map_in_processes
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
 Found = tuple[tuple[int, int], np.ndarray]  # (height, width) of an image and its boxes (R, 4) float32
@@ -187,51 +182,48 @@ def search_all(
     At most two images per worker are searched or wait for the caller: all results would fill the memory.
 
     Raises:
-        UserError: a worker process was killed.
+        UserError: a worker process was killed, or had too little memory.
     """
     if workers <= 1:
-        for image_id, path in images.items():
-            yield search(image_id, path, find, apply_orientation)
+        for image in images.items():
+            yield search(image, find, apply_orientation)
         return
-    # Spawned, not forked: a fork of a process with threads (OpenCV's, torch's) may hang.
-    begin = pickle.dumps(partial(begin_worker, find))
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=start_worker, initargs=(begin,))
-    waiting = iter(images.items())
-    pending: set[Future[tuple[str, Found | str]]] = set()
+    begin = partial(begin_worker, find, apply_orientation)
     try:
-        while True:
-            # Ctrl-C is for this process, which stops its workers: they start here, with the signal blocked.
-            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                for name, path in islice(waiting, 2 * workers - len(pending)):
-                    pending.add(pool.submit(search, name, path, find, apply_orientation))
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-            if not pending:
-                return
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            while done:
-                yield done.pop().result()
-    except BrokenProcessPool as error:
+        with closing(map_in_processes(begin, images.items(), workers)) as results:
+            yield from results
+    except WorkerLost as error:
         raise UserError(
             "a worker process was killed, perhaps because the memory was full: run the same command with "
             f"fewer --workers than {workers}, and it resumes there"
         ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"a worker process had too little memory ({str(error).strip() or type(error).__name__}): run the "
+            f"same command with fewer --workers than {workers}, and it resumes there"
+        ) from error
 
 
-def begin_worker(find: Finder | None) -> None:
-    """Keeps torch, and OpenCV where `find` imports it, to one core: a worker process runs on each of them."""
+def begin_worker(
+    find: Finder, apply_orientation: bool
+) -> Callable[[tuple[str, Path]], tuple[str, Found | str]]:
+    """What searches an image in this process, where torch, and OpenCV where `find` imports it, use one core.
+
+    A worker process runs on each of them.
+    """
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(1)
+    return partial(search, find=find, apply_orientation=apply_orientation)
 
 
-def search(image_id: str, path: Path, find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
-    """The image's id with what was found in it, or why it could not be read."""
+def search(image: tuple[str, Path], find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
+    """The image's id with what was found in its file, or why that could not be read."""
+    image_id, path = image
     try:
-        image = read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy()  # (H, W, 3)
+        pixels = read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy()  # (H, W, 3)
     except (OSError, UserError) as error:
         return image_id, str(error)
-    return image_id, (image.shape[:2], find(image))
+    return image_id, (pixels.shape[:2], find(pixels))

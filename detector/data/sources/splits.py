@@ -117,17 +117,19 @@ def _whole(word: str) -> str:
 def match_lines(lines: Iterable[str], known: Mapping[str, str]) -> tuple[set[str], list[str]]:
     """The pictures that the lines of a list name, and the lines that name none.
 
-    A line is a name with or without suffix and folders, in quotes or not, and a number may follow.
+    A line is a name with or without suffix and folders, in quotes or not, and a number may follow. A name
+    that begins or ends with blanks is found, too.
 
     Args:
         known: of :func:`by_stem`.
     """
     found, others = set(), []
-    for line in filter(None, (line.strip() for line in lines)):
-        if name := next((known[key] for key in keys_of_line(line) if key in known), None):
+    for line in filter(str.strip, lines):
+        keys = (key for text in (line.strip("\r"), line.strip()) for key in keys_of_line(text))
+        if name := next((known[key] for key in keys if key in known), None):
             found.add(name)
         else:
-            others.append(line)
+            others.append(line.strip())
     return found, others
 
 

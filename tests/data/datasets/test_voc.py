@@ -371,3 +371,10 @@ def test_an_annotation_that_cannot_be_written_is_named(tmp_path):
 def test_a_list_may_name_images_as_init_reads_them(small_voc, line):
     (small_voc.root / "ImageSets/Main/other.txt").write_text(f"{line}\n")
     assert VOCDataset(small_voc.root, "other", CLASSES).image_ids == ("a",)
+
+
+def test_an_id_that_begins_with_a_blank(folder):
+    folder.image(" a")
+    folder.xml(" a", [("cat", (1, 1, 5, 5))])
+    folder.split("train", [" a\r"])
+    assert VOCDataset(folder.root, "train", CLASSES).image_ids == (" a",)

@@ -375,3 +375,15 @@ def test_the_picture_tells_what_an_annotation_of_voc_does_not(tmp_path: Path, si
     (image,) = review_import(tmp_path, reviewed="all")
     assert (image.name, image.size) == ("a.png", (60, 80))
     assert [box.difficult for box in image.boxes] == [False] * 4 + [True]
+
+
+def test_names_that_are_not_utf8_are_told(tmp_path: Path) -> None:
+    (tmp_path / "coco.json").write_bytes(b'{"images": [{"file_name": "caf\xe9.png"}]}')
+    with pytest.raises(DataError, match=r"coco\.json is not UTF-8 text .*0xe9\): save it as UTF-8"):
+        review_import(tmp_path / "coco.json")
+    rectangle = {"type": "rectanglelabels", "original_width": 64, "original_height": 48}
+    rectangle["value"] = {"x": 10, "y": 10, "width": 40, "height": 40, "rectanglelabels": ["cat"]}
+    task = {"data": {"image": "/data/local-files/?d=caf%E9.png"}, "annotations": [{"result": [rectangle]}]}
+    (tmp_path / "tasks.json").write_text(json.dumps([task]))
+    with pytest.raises(DataError, match=r"tasks\.json: the name 'caf\\udce9\.png' is not UTF-8"):
+        review_import(tmp_path / "tasks.json")

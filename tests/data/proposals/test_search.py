@@ -1,7 +1,8 @@
 """detector.data.proposals.search: what is in memory and on the disk while many images are searched."""
 
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,13 +14,7 @@ from detector.data.proposals import search as module
 from detector.data.proposals.grid import grid_boxes
 from detector.utils.errors import UserError
 from detector.utils.records import append_record
-
-
-class Threads(ThreadPoolExecutor):
-    """Stands for the pool of processes."""
-
-    def __init__(self, workers, *_, **__):
-        super().__init__(workers)
+from detector.utils.workers import WorkerLost
 
 
 @pytest.fixture
@@ -28,24 +23,40 @@ def images(tmp_path):
     return {str(index): tmp_path / "image.png" for index in range(40)}
 
 
-def test_no_more_images_are_searched_than_the_caller_takes(images, monkeypatch):
-    begun = []
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Threads)
-    monkeypatch.setattr(module, "search", lambda image_id, *_: (begun.append(image_id), (image_id, "no"))[1])
-    results = module.search_all(images, grid_boxes, False, 2)
-    taken = [next(results) for _ in range(3)]
-    assert len(begun) <= 3 + 2 * 2
-    taken += results
-    assert sorted(image_id for image_id, _ in taken) == sorted(images)
+WITHOUT_THREADS = """
+import sys, threading
+from detector.__main__ import main
+import detector.data.proposals.search
+if __name__ == "__main__":
+    threading.stack_size(1 << 46)  # no thread gets so much
+    sys.exit(main(sys.argv[1:]))
+"""
 
 
-def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(images, monkeypatch):
-    def killed(*_):
-        raise BrokenProcessPool
+def test_several_workers_end_where_no_thread_can_start(images, tmp_path):
+    (tmp_path / "main.py").write_text(WITHOUT_THREADS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    propose = ("propose", "--images", tmp_path, "--mode", "grid", "--output", tmp_path / "out.npz")
+    words = [sys.executable, tmp_path / "main.py", *propose, "--workers", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert len(load_proposals(tmp_path / "out.npz").image_ids) == 1
 
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Threads)
-    monkeypatch.setattr(module, "search", killed)
-    with pytest.raises(UserError, match=r"killed.* --workers than 2"):
+
+def lost(*_):
+    raise WorkerLost
+    yield
+
+
+def without_memory(*_):
+    raise RuntimeError("can't start new thread")
+    yield
+
+
+@pytest.mark.parametrize(("pool", "said"), [(lost, "killed"), (without_memory, "too little memory .*thread")])
+def test_a_worker_that_ends_is_an_error_that_says_what_to_do(images, monkeypatch, pool, said):
+    monkeypatch.setattr(module, "map_in_processes", pool)
+    with pytest.raises(UserError, match=rf"{said}.* --workers than 2"):
         list(module.search_all(images, grid_boxes, False, 2))
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from detector.data.formats import ReviewImage, encode_review
 from detector.data.labeled_box import LabeledBox
 from detector.data.sources.scene_split import split_pictures
-from detector.data.sources.splits import split_and_rest, split_of
+from detector.data.sources.splits import by_stem, match_lines, split_and_rest, split_of
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
@@ -350,3 +350,9 @@ def test_the_folder_of_images_of_a_data_set(tmp_path, form):
     found, _ = find_tags(tmp_path / ("JPEGImages" if form == "voc" else "images"), None)
     assert {each.labels for each in found} == {("cat",)}
     assert {each.file.name for each in found} == {*names}
+
+
+def test_names_that_begin_or_end_with_blanks_in_lists():
+    known = by_stem([" a.png", "b .png", "c.png", "d.png"])
+    found = match_lines([" a\r", "b ", "c  ", " d", "  "], known)
+    assert found == ({" a.png", "b .png", "c.png", "d.png"}, [])
