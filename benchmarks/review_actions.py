@@ -35,6 +35,7 @@ from detector.review.store import Store
 from detector.structures import box_iou
 
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
+REPLACED = 0.3  # IoU from which a drawn box replaces an undecided one, as in the page
 NAME = "document.getElementById('name').textContent"  # of the image that is shown
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -55,17 +56,19 @@ class Effort:
 class Annotator:
     """A person at the page, who knows the objects."""
 
-    def __init__(self, page: Page, store: Store, least: float, *, draws_all: bool) -> None:
-        self.page, self.store, self.least, self.draws_all = page, store, least, draws_all
-        self.actions, self.label, self.next_ms = 0, store.class_names[0], list[float]()
+    def __init__(self, page: Page, store: Store, least: float) -> None:
+        self.page, self.store, self.least = page, store, least
+        self.actions, self.next_ms = 0, list[float]()
         self.names = {name: number for number, name in store.names().items()}
 
     def review(self, objects: list[tuple[str, list[float]]]) -> None:
         """Correct the image that is shown, and go on to the next."""
         self.number = self.names[self.page.evaluate(NAME)]
         left = self._keep_good_boxes(list(objects))
-        for label, box in left:
-            self._add(label, box)
+        while left:  # the class that the page draws next comes first
+            current = self._current()
+            left.sort(key=lambda each: not current.startswith(each[0]), reverse=True)
+            self._add(*left.pop())
         self._settle()
         begin, name = time.perf_counter(), self.page.evaluate(NAME)
         self._key("Enter")
@@ -95,7 +98,7 @@ class Annotator:
             if box["id"] not in taken:
                 self._reject(box)
         for name, index in taken.items():
-            self._correct(name, left[index][1])
+            self._correct(name, *left[index])
         return [each for index, each in enumerate(left) if index not in taken.values()]
 
     def _reject(self, box: dict[str, Any]) -> None:
@@ -105,45 +108,30 @@ class Annotator:
             self._choose(box["id"])
         self._key("x")
 
-    def _correct(self, name: str, target: list[float]) -> None:
-        """Snap a box, at most twice, else drag its corners."""
-        box = self._box(name)
-        if _iou(box["box"], target) >= CORRECT:
-            return
-        self._choose(name)
-        for _ in range(2):
-            self._key("s")
-            if _iou(self._box(name)["box"], target) >= CORRECT:
-                return
-        for corner in (0, 2):
-            found = self._box(name)["box"]
-            self._drag(found[corner : corner + 2], target[corner : corner + 2])
+    def _correct(self, name: str, label: str, target: list[float]) -> None:
+        """Draw the box anew where it is off; it replaces the undecided one below it."""
+        if _iou(self._box(name)["box"], target) < CORRECT:
+            self._add(label, target)
 
     def _add(self, label: str, box: list[float]) -> None:
-        """One click, and if the box that it brings is not right, draw it."""
-        middle = [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
-        if not self.draws_all and not any(_inside(middle, each["box"]) for each in self._shown()):
-            before = len(self.store.state(self.number)["boxes"])
-            self.page.mouse.click(*self._place(middle))
-            self.actions += 1
-            self._settle()
-            boxes = self.store.state(self.number)["boxes"]
-            if len(boxes) > before:
-                self.label = boxes[-1]["label"]
-                if _iou(boxes[-1]["box"], box) >= CORRECT:
-                    self._take(label)
-                    return
-                self._key("Control+z")
+        undecided = [each for each in self._shown() if each["status"] == "proposed"]
+        overlaps = [(_iou(each["box"], box), each["label"]) for each in undecided]
+        best = max(overlaps, default=(0.0, ""))
         chosen = self.page.evaluate("document.querySelector('g.selected')?.dataset.id")
         if chosen and _inside(box[:2], self._box(chosen)["box"]):
             self._key("Escape")  # else the drag would move it
-        self._take(label)
+        if best[0] < REPLACED or best[1] != label:  # else it takes the class of the box that it replaces
+            self._take(label)
         self._drag(box[:2], box[2:])
 
     def _take(self, label: str) -> None:
-        current = self.page.evaluate("document.querySelector('#classes [aria-pressed=true]').textContent")
-        if not current.startswith(label):
+        if not self._current().startswith(label):
             self._key(str(self.store.class_names.index(label) + 1))
+
+    def _current(self) -> str:
+        """The class of what is drawn next."""
+        self._settle()
+        return self.page.evaluate("document.querySelector('#classes [aria-pressed=true]').textContent")
 
     def _choose(self, name: str) -> None:
         """A click into the box if it is the smallest there, else one in the list."""
@@ -236,9 +224,7 @@ def objects_of(dataset: AnnotatedImages) -> dict[str, list[tuple[str, list[float
     return found
 
 
-def measure(
-    case: str, session: Session, objects: dict[str, Any], options: argparse.Namespace, *, draws_all: bool
-) -> Effort:
+def measure(case: str, session: Session, objects: dict[str, Any], options: argparse.Namespace) -> Effort:
     """Review the first images in Chromium; the actions, and the correctness of what was saved."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -255,7 +241,7 @@ def measure(
         page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
         time.sleep(1)  # until the first image in this order is there
-        annotator = Annotator(page, session.store, options.least, draws_all=draws_all)
+        annotator = Annotator(page, session.store, options.least)
         boxes, images = 0, []
         for _ in range(options.count):
             name = page.evaluate(NAME)
@@ -312,7 +298,7 @@ def main() -> None:
     rows = []
     for case, with_boxes in (("boxes of the detector", True), ("every box drawn", False)):
         copy = copied(file, f"{with_boxes}.sqlite", with_boxes=with_boxes)
-        row = measure(case, open_session(*words, file=copy), objects, options, draws_all=not with_boxes)
+        row = measure(case, open_session(*words, file=copy), objects, options)
         rows.append(row)
     print_table(rows)
     if options.save:

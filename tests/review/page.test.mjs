@@ -33,6 +33,13 @@ test("the smallest box under the pointer is found", () => {
   assert.equal(geometry.smallestAt(boxes, [95, 45]), null);
 });
 
+test("a drawn box is most like the one that it overlaps most, or like none", () => {
+  const boxes = [{ box: [0, 0, 20, 20] }, { box: [4, 0, 24, 20] }, { box: [60, 0, 80, 20] }];
+  assert.equal(geometry.mostLike(boxes, [5, 0, 25, 20]), boxes[1]);
+  assert.equal(geometry.mostLike(boxes, [30, 0, 50, 20]), null);
+  assert.equal(geometry.mostLike([], [0, 0, 1, 1]), null);
+});
+
 test("a box snaps to the nearest candidate under the pointer that is another box", () => {
   const candidates = [[0, 0, 20, 20, 0, 0.1], [1, 1, 21, 21, 0, 0.9], [0, 0, 12, 20, 0, 0.5], [60, 0, 80, 20, 0, 1]];
   const box = [0, 0, 20, 20];

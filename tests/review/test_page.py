@@ -188,6 +188,29 @@ def test_draw_move_resize_change_class_undo_and_redo(page, running: Running) -> 
     assert boxes_of(saved(page, running))[-1] == (CAR, [301, 20, 381, 90], "accepted")
 
 
+def test_a_box_drawn_over_an_undecided_one_replaces_it(page, running: Running) -> None:
+    drag(page, (205, 105), (310, 195))  # the car, though birds are drawn now
+    drag(page, (20, 60), (150, 150))
+    assert boxes_of(saved(page, running))[:2] == [
+        (BIRD, [20, 60, 150, 150], "accepted"),
+        (CAR, [205, 105, 310, 195], "accepted"),
+    ]
+    assert len(running.store.state(1)["boxes"]) == 3
+    page.keyboard.press("1")
+    drag(page, (200, 100), (300, 200))  # of the class that was picked, beside the car
+    assert boxes_of(saved(page, running))[-1] == (BIRD, [200, 100, 300, 200], "accepted")
+
+
+def test_what_is_drawn_next_is_of_a_class_without_a_box(page, running: Running) -> None:
+    page.mouse.move(*place(page, 250, 150))
+    page.keyboard.press("x")
+    page.mouse.move(*place(page, 100, 100))
+    page.keyboard.press("x")
+    drag(page, (310, 20), (390, 90))
+    drag(page, (310, 120), (390, 190))
+    assert [label for label, _, _ in boxes_of(saved(page, running))[-2:]] == [BIRD, CAR]
+
+
 def test_reject_and_accept_one_box(page, running: Running) -> None:
     page.mouse.move(*place(page, 250, 150))
     page.keyboard.press("x")  # the box under the pointer

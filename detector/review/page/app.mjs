@@ -1,6 +1,6 @@
 // The page: which image is shown, what a person can do with it, and by which keys.
 
-import { candidatesAt, contains, drag, snapTargets } from "./geometry.mjs";
+import { candidatesAt, contains, drag, mostLike, snapTargets } from "./geometry.mjs";
 import { Grid } from "./grid.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
 import { ask, Outbox } from "./server.mjs";
@@ -20,6 +20,7 @@ let current = null; // the image that is shown: what the server sent, and `pictu
 let state = null;
 let selected = null; // the id of a box
 let label = classes[0]; // of what is drawn next
+let picked = false; // whether the person chose this class for what is drawn next
 let upcoming = []; // images that are loaded already
 let past = []; // images that were shown, and where among them the current one is
 let place = -1;
@@ -81,6 +82,7 @@ async function show(image) {
   const missing = classesWithoutBox(image.start, state, classes);
   const shown = shownClasses(image.start, state, classes);
   if (!shown.includes(label) || missing.length) label = missing[0] ?? shown[0] ?? label;
+  picked = false;
   stage.show(image, image.picture);
   refresh();
 }
@@ -185,9 +187,21 @@ function add(box, name, how) {
   return id;
 }
 
+// A box that is drawn over an undecided one corrects it: one action, where rejecting and drawing are two. Unless the
+// person picked a class, the drawn box has that of the other, too. Then comes the next class that has no box.
 function draw(box) {
   series = null;
-  if (current) add(box, label, "drawn");
+  if (!current) return;
+  const undecided = stage.boxes.filter((each) => each.status === "proposed");
+  const same = mostLike(undecided.filter((each) => each.label === label), box);
+  const other = same ?? (picked ? null : mostLike(undecided, box));
+  if (other) {
+    selected = other.id;
+    perform({ kind: "change", id: other.id, box, how: "drawn" });
+  } else add(box, label, "drawn");
+  picked = false;
+  label = classesWithoutBox(current.start, state, classes)[0] ?? label;
+  refresh();
 }
 
 function moved(id, box) {
@@ -244,6 +258,7 @@ function decide(kind) {
 
 function take(name) {
   label = name;
+  picked = true;
   const box = selected && find(state, selected);
   if (box && box.label !== name) perform({ kind: "change", id: box.id, label: name });
   else if (current) refresh();

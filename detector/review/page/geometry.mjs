@@ -49,6 +49,12 @@ export function smallestAt(boxes, point) {
   return under.reduce((best, each) => (best && area(best.box) <= area(each.box) ? best : each), null);
 }
 
+// Of boxes {box}, the one that overlaps `box` most, by an IoU of at least `least`; null if none does.
+export function mostLike(boxes, box, least = 0.3) {
+  const rated = boxes.map((each) => ({ each, overlap: iou(each.box, box) })).filter(({ overlap }) => overlap >= least);
+  return rated.sort((a, b) => b.overlap - a.overlap)[0]?.each ?? null;
+}
+
 // The candidates [x1, y1, x2, y2, class, score] that a box may snap to, the nearest first: those under the pointer,
 // or all without one, that overlap it by at least 0.3.
 export function snapTargets(box, candidates, point, least = 0.3) {
