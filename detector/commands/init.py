@@ -3,10 +3,10 @@
     detector init pictures
     detector init pictures --labels labels.csv --output fruit.yaml
 
-The labels are looked for in the folder: a table (CSV, Excel, JSON lines), annotations (COCO, VOC, YOLO,
-Label Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and, in the
-folder NAME beside it, tables of labels for training and testing, divided by scene where file names
-tell.
+The labels are looked for in the folder: a table (CSV, Excel, JSON lines), annotations (COCO, VOC,
+YOLO, Label Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and,
+in the folder NAME beside it, tables of labels for training and testing, divided by scene where
+file names tell.
 """
 
 import importlib.util
@@ -279,8 +279,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "write the tables of --output anew from their source, whose labels have changed"
     add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
-    add("--skip-missing", action="store_true", help="leave lines of a table out whose picture is not there")
-    what = "scene or picture: what is never divided; default: scene, where file names tell"
+    add("--skip-missing", action="store_true", help="leave out lines of a table whose picture is missing")
+    what = "scene or picture; default: scene, where file names tell"
     add("--split-by", choices=SPLIT_BY, default="auto", metavar="WHAT", help=what)
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
@@ -303,4 +303,4 @@ def run(options: Namespace) -> None:
         skip_missing=options.skip_missing,
         split_by=options.split_by,
     )
-    next_step("detector", "propose", config)
+    next_step("detector", "train", config, "--to", "detector")

@@ -2,14 +2,14 @@
 
     detector label runs/mine --labels mine/train.jsonl --output boxes --format label-studio
 
-Only the classes that an image is tagged with get boxes: each at least its best one, which is
-flagged as doubtful if it does not score more than the threshold (docs/labeling.md).
+Only classes that an image is tagged with get boxes, each at least one (docs/labeling.md).
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.commands.hints import export_of
 from detector.data.formats import FORMATS, ReviewImage
 from detector.inference.predictor import SCORE_THRESHOLD
 from detector.labeling.label import label
@@ -27,15 +27,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
     what = f"{', '.join(FORMATS)}; may be repeated"
     add("--format", action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what)
-    what = "instead of --format: images and boxes of both splits, as `yolo train` reads them"
+    what = "instead of --format: both splits as `yolo train` reads them"
     add("--for-training", action="store_true", help=what)
     what = "only N images, of all classes in turns, of those without boxes in the table"
     add("-n", "--count", type=int, metavar="N", help=what)
-    add(
-        "--inline",
-        action="store_true",
-        help="write the pictures into Label Studio's tasks, not links to them",
-    )
+    add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
     least = f"default: {SCORE_THRESHOLD}"
     add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
@@ -57,7 +53,10 @@ def run(options: Namespace) -> None:
         print("note: these files of YOLO are for labeling tools; --for-training writes what yolo train reads")
     to_test = Path(options.labels).stem == "val"  # as detector init names the table
     to = ("--table", options.labels) if to_test else ("--output", "reviewed.json")
-    next_step("detector", "review-import", "CORRECTED", *to)
+    flags = [] if {"label-studio", "cvat"} & {*options.formats} else ["--reviewed", "all"]
+    images = ["--images", options.images] if options.images else []
+    corrected = export_of(options.output, options.formats)
+    next_step("detector", "review-import", corrected, *to, *images, *flags)
 
 
 def _write_for_training(options: Namespace) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from detector import __version__
 from detector.utils.files import check_utf8, user_path
 from detector.utils.interrupts import quiet_interrupt
 
@@ -41,12 +42,26 @@ COMMANDS = {  # in the order in which they are used
     "export": Command(
         "Write a trained network to a file that runs without the code of its model, and check it"
     ),
+    "env": Command("Print the versions and the devices that this program uses, for a report of a bug"),
+}
+
+
+GROUPS = {
+    "first, from tagged pictures to boxes:": ("init", "train", "predict", "report"),
+    "the steps of train --to detector, one by one:": ("propose", "check", "test", "self-train"),
+    "later, boxes that a person corrects (docs/labeling.md):": (
+        *("label", "suggest", "review", "review-import"),
+    ),
+    "and:": ("export", "env"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names, and return its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] in (["--version"], ["-V"]):
+        print(f"detector {__version__}")
+        return 0
     if not words or words[0] not in COMMANDS:
         return _show_commands(words)
     name, *words = words
@@ -57,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, words: Sequence[str]) -> None:
     with quiet_interrupt():
+        from detector.config.yaml_files import other_name
         from detector.utils.command_line import command_parser, config_parser, parse_config
 
         module = importlib.import_module(f"detector.commands.{name.replace('-', '_')}")
@@ -65,6 +81,9 @@ def _run(name: str, words: Sequence[str]) -> None:
     parser = make_parser(f"detector {name}", inspect.getdoc(module))
     module.add_arguments(parser)
     words = [_at_home(word) for word in words]
+    for word in words:
+        if word.startswith("--") and (ours := other_name(word.partition("=")[0])):
+            parser.error(f"there is no option {word}; here it is the key {ours}, written without --")
     if takes_config:
         options = parse_config(parser, words, required=name != "propose")
     else:
@@ -83,11 +102,15 @@ def _at_home(word: str) -> str:
 
 
 def _show_commands(words: Sequence[str]) -> int:
-    listed = "\n".join(f"  {name:<15}{command.summary}" for name, command in COMMANDS.items())
+    listed = "\n\n".join(
+        f"{title}\n" + "\n".join(f"  {name:<15}{COMMANDS[name].summary}" for name in names)
+        for title, names in GROUPS.items()
+    )
     parser = argparse.ArgumentParser(
         prog="detector",
         description="Train an object detector from image labels alone.",
-        epilog=f"commands:\n{listed}\n\n`detector COMMAND --help` shows the arguments and an example.",
+        epilog=f"{listed}\n\n`detector COMMAND --help` shows the arguments and an example;\n"
+        "docs/quick_start.md is about the first hour.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")

@@ -1,12 +1,12 @@
 """Find objects in your own images: files, folders and videos.
 
-    detector predict --weights runs/demo --output found pictures/ more.jpg clip.mp4
+    detector predict runs/demo pictures/ more.jpg clip.mp4 --output found
 
-Writes pictures with boxes or annotations; replaces only its own files (docs/predict.md).
+Writes pictures with boxes or annotations, in place of those that it wrote there before; no other
+file is replaced (docs/predict.md). --weights RUN may take the place of the first RUN.
 """
 
-import hashlib
-import json
+import argparse
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -22,15 +22,16 @@ from detector.inference.load import find_checkpoint, load
 from detector.inference.predictor import SCORE_THRESHOLD, Predictor
 from detector.inference.sources import check_all_read, frame_name, read_sources, score_sources
 from detector.self_training.networks import Model
-from detector.utils.command_line import add_model_option, model_words, next_step
+from detector.utils.command_line import add_model_option
 from detector.utils.errors import UserError, counted
-from detector.utils.files import check_regular, encode_image, file_digest
+from detector.utils.files import check_regular, encode_image
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
+_KEY = "detector predict"  # whose files, of whatever pictures, the next call replaces
 
 
 def predict_files(
@@ -46,8 +47,8 @@ def predict_files(
 ) -> None:
     """Write what a detector finds to a folder.
 
-    Only files that a call with the same arguments wrote are replaced; anything else in the way is an error
-    before the work begins.
+    What an earlier call wrote to the folder is replaced, also that of other pictures; anything else in the
+    way, such as a file that was corrected since, is an error before the work begins.
 
     Args:
         paths: images, folders of images, and videos.
@@ -69,10 +70,12 @@ def predict_files(
     with folder_lock(output):
         sources = find_pictures(paths, outside=output)
         weights = find_checkpoint(weights, model)
-        outputs = OutputFolder(output, command_key(paths, weights, score_threshold, stride))
+        check_regular(weights, "checkpoint")
+        outputs = OutputFolder(output, _KEY)
         check_outputs(outputs, sources, formats, stride)
         predictor = load(weights, device, score_threshold=score_threshold, model=model)
         write_all(predictor, sources, outputs, formats, stride, score_threshold)
+        outputs.remove_earlier()
 
 
 def write_all(
@@ -128,13 +131,6 @@ def output_name(name: str, form: str) -> str:
     return (PurePosixPath(folder) / name).with_suffix(suffix).as_posix()
 
 
-def command_key(paths: Sequence[Path], checkpoint: Path, score_threshold: float, stride: int) -> str:
-    """What the results depend on: the same command has the same key, and replaces its earlier results."""
-    check_regular(checkpoint, "checkpoint")
-    words = [file_digest(checkpoint), score_threshold, stride, *sorted(str(path.resolve()) for path in paths)]
-    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
-
-
 def check_outputs(
     outputs: OutputFolder, sources: dict[str, Path], formats: Sequence[str], stride: int
 ) -> None:
@@ -158,9 +154,10 @@ def check_outputs(
 
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("paths", nargs="+", type=Path, metavar="PATH", help="an image, a folder, or a video")
-    add("--weights", required=True, metavar="RUN", help="a run folder or a checkpoint")
-    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    what = "a run folder or a checkpoint, then images, folders and videos"
+    add("paths", nargs="+", type=Path, metavar="RUN PICTURES", help=what)
+    add("--weights", metavar="RUN", help=argparse.SUPPRESS)  # RUN as it was written before
+    add("--output", type=Path, metavar="DIR", default=Path("found"), help="to write to (default: found)")
     what = "what to write; may be repeated (default: pictures)"
     add("--format", action="append", choices=FORMATS, dest="formats", help=what)
     least = f"a box scores more than this (default: {SCORE_THRESHOLD})"
@@ -171,6 +168,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
+    if options.weights is None:
+        options.weights, *options.paths = options.paths
+    if not options.paths:
+        raise UserError(f"PICTURES is missing: detector predict {options.weights} and a folder of pictures")
     predict_files(**vars(options))
-    words = [options.weights, *model_words(options.model)]
-    next_step("detector", "export", *words, "--format", "torch_export")

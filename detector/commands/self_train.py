@@ -13,6 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.commands.hints import words_to_predict
 from detector.engine.run_folder import hint_at_resume
 from detector.inference.measured import print_how_to_measure
 from detector.inference.test import run_test
@@ -30,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     folder = self_train_and_test(**vars(options))
     print_how_to_measure(folder)
-    next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
+    next_step(*words_to_predict(folder))
 
 
 def self_train_and_test(

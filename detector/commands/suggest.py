@@ -29,4 +29,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     found = suggest(**vars(options))
     print(f"{counted(len(found), 'image', 'images')} to box: {options.output}")
-    next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
+    next_step("detector", "review-import", "export.json", "--output", "reviewed.json")

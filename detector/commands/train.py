@@ -4,16 +4,16 @@
     detector train mine.yaml --to detector
     torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
-Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed, data),
-log.txt, events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
-(docs/distributed.md). With --to weak it makes the proposals before and tests afterwards, with
---to detector it also self-trains and writes the report; repeated, it continues from where it was.
---effort 2 trains a second weak detector, with faster learning rates, where the first does not learn
-the image labels, and goes on with it: the choice reads no boxes.
+Writes config, log, checkpoints and model_final.pt to OUTPUT_DIR (docs/distributed.md). With --to
+weak it makes the proposals before and tests afterwards, with --to detector it also self-trains and
+writes the report; repeated, it continues from where it was. --effort 2 trains a second weak
+detector, at faster rates, where the first does not learn the image labels. Keys people want:
+SOLVER.MAX_ITER (steps), SOLVER.IMAGES_PER_BATCH, SOLVER.BASE_LR, INPUT.TRAIN_SIZES, OUTPUT_DIR.
 """
 
 from argparse import ArgumentParser, Namespace
 
+from detector.commands.hints import words_to_predict
 from detector.commands.stages import run_with_effort
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
@@ -38,7 +38,7 @@ def run(options: Namespace) -> None:
         if options.to == "weak":
             next_step("detector", "self-train", folder)
         else:
-            next_step("detector", "predict", "--weights", folder, "--output", "found", "PICTURES")
+            next_step(*words_to_predict(folder))
         return
 
     folder = train(options.config_file, options.overrides, resume=options.resume)

@@ -122,8 +122,33 @@ def read_overrides(words: Overrides) -> Iterator[tuple[str, object]]:
         yield key, value
 
 
+# What other trainers call their keys.
+_OTHER_NAMES = {
+    **dict.fromkeys(
+        ("epoch", "epochs", "maxepochs", "numepochs", "trainepochs"),
+        "SOLVER.MAX_ITER, in steps: epochs x images / SOLVER.IMAGES_PER_BATCH",
+    ),
+    **dict.fromkeys(("batch", "batchsize", "bs", "imsperbatch"), "SOLVER.IMAGES_PER_BATCH"),
+    **dict.fromkeys(("lr", "learningrate", "initiallr"), "SOLVER.BASE_LR"),
+    **dict.fromkeys(
+        ("imgsz", "imgsize", "imagesize", "minsizetrain"), "INPUT.TRAIN_SIZES and INPUT.TEST_SIZES"
+    ),
+    **dict.fromkeys(("steps", "iters", "iterations", "maxsteps"), "SOLVER.MAX_ITER"),
+    **dict.fromkeys(("project", "outdir", "savedir"), "OUTPUT_DIR"),
+    **dict.fromkeys(("numworkers", "nworkers"), "DATASETS.WORKERS"),
+}
+
+
+def other_name(word: str) -> str | None:
+    """Our key for what other trainers call --epochs, --batch, --lr or --imgsz; None: it is none of these."""
+    return _OTHER_NAMES.get(re.sub(r"[^a-z]", "", word.lower()))
+
+
 def unknown_key(key: str, keys: Iterable[str]) -> str:
     """The message for an unknown key: the three most similar keys, by the whole name or its last part."""
+
+    if ours := other_name(key.rpartition(".")[2]):
+        return f"there is no key {key[:200]}; here it is {ours}"
 
     def likeness(known: str) -> float:
         given = key.upper()[:200]

@@ -162,12 +162,20 @@ class OutputFolder:
             file.write(content)
         return path
 
-    def remove_earlier(self, below: str) -> None:
-        """Delete files in the folder `below` that an earlier command with this key wrote and this did not."""
+    def remove_earlier(self, below: str = "") -> None:
+        """Delete files that an earlier command with this key wrote and this one did not.
+
+        Args:
+            below: only those in this folder, relative to the output folder.
+        """
         if self._place:
             self._place.check()
         for name in self._digests:
-            if name.startswith(f"{below}/") and name not in self._written and self.made(name):
+            if (
+                name.startswith(f"{below}/" if below else "")
+                and name not in self._written
+                and self.made(name)
+            ):
                 self.path(name).unlink()
 
 

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from detector.commands.main import COMMANDS, main
+import detector
+from detector.commands.main import COMMANDS, GROUPS, main
 from detector.config import KEYS, load_cfg
 from detector.data.proposals.search import Mode
 from detector.utils import config_files
@@ -40,6 +42,49 @@ def test_without_a_command_all_are_listed(capsys):
     with pytest.raises(SystemExit):
         main(["trian"])
     assert "trian" in capsys.readouterr().err
+
+
+def test_help_has_all_commands_in_groups_and_names_a_page(capsys):
+    assert main([]) == 2
+    listed = capsys.readouterr().out
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    assert (
+        listed.index("first, from tagged pictures") < listed.index("  init ") < listed.index("later, boxes")
+    )
+    assert "docs/quick_start.md" in listed
+
+
+def test_version_and_environment(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"detector {detector.__version__}\n"
+    assert main(["env"]) == 0
+    told = capsys.readouterr().out
+    assert f"torch       {torch.__version__}" in told
+    assert "numpy " in told
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [("epochs", "MAX_ITER"), ("batch", "IMAGES_PER_BATCH"), ("lr", "BASE_LR"), ("imgsz", "TRAIN_SIZES")],
+)
+def test_names_of_other_trainers_are_answered_with_ours(word, ours, capsys):
+    assert main(["train", "toybox_pcl", word, "3"]) == 2
+    assert f"there is no key {word}; here it is " in (told := capsys.readouterr().err)
+    assert ours in told
+    assert main(["train", "toybox_pcl", f"SOLVER.{word.upper()}=3"]) == 2
+    assert ours in capsys.readouterr().err
+    for words in ([f"--{word}", "3"], [f"--{word}=3"]):
+        with pytest.raises(SystemExit):
+            main(["train", "toybox_pcl", *words])
+        assert ours in capsys.readouterr().err
+
+
+def test_help_of_train_names_the_keys_that_people_want(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    told = capsys.readouterr().out
+    keys = ("SOLVER.MAX_ITER", "SOLVER.IMAGES_PER_BATCH", "SOLVER.BASE_LR", "INPUT.TRAIN_SIZES", "OUTPUT_DIR")
+    assert all(key in told and key in KEYS for key in keys)
 
 
 def test_python_m_detector_is_the_command():

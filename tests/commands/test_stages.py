@@ -79,7 +79,7 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
     assert main([*command, "detector"]) == 0
     text = capsys.readouterr().out
     assert listed_stages(text) == list(STAGES)
-    assert "next: detector predict --weights" in text
+    assert f"next: detector predict {tmp_path / 'run'} " in text
     assert [calls.count(name) for name in names] == [2] * 5
     assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
     assert (tmp_path / "run" / "self_train" / "report.html").is_file()
@@ -167,7 +167,7 @@ def test_effort_tries_faster_rates_where_labels_are_not_learned(
     assert (seen["image_mAP"], bool(seen["chosen"])) == (image_ap, chosen)
     text = capsys.readouterr().out
     assert f"effort 2: {seen['reason']}" in text
-    assert f"detector predict --weights {folder} " in text
+    assert f"detector predict {folder} " in text
 
 
 def test_steps_at_which_the_rate_falls_move_with_the_length(words) -> None:

@@ -195,19 +195,34 @@ def test_what_others_wrote_is_refused_before_any_work(predict, tmp_path, capsys)
     assert true.read_text() == "<annotation>drawn by hand</annotation>"
     assert not (tmp_path / "found" / "Annotations" / "a.xml").exists()
 
+    true.unlink()
     assert predict(tmp_path / "a.png", "--format", "coco", "--format", "voc") == 0
-    coco = tmp_path / "found" / "detections.json"
-    before = coco.read_bytes()
-    capsys.readouterr()
-    for words, threshold in (((tmp_path / "b.png",), 0.3), ((tmp_path / "a.png",), 0.4)):
-        assert predict(*words, "--format", "coco", threshold=threshold) == 2
-        assert f"{coco} exists and is not what this command wrote there" in capsys.readouterr().err
-        assert coco.read_bytes() == before
-    assert predict(tmp_path / "a.png", "--format", "coco", "--format", "voc") == 0  # the same command
     corrected = tmp_path / "found" / "Annotations" / "a.xml"
     corrected.write_text("<annotation>corrected</annotation>")
     assert predict(tmp_path / "a.png", "--format", "voc") == 2
     assert corrected.read_text() == "<annotation>corrected</annotation>"
+
+
+def test_a_second_call_replaces_what_the_first_wrote(predict, command, run_folder, tmp_path, monkeypatch):
+    for name in ("a.png", "b.png"):
+        Image.fromarray(PIXELS).save(tmp_path / name)
+    assert predict(tmp_path / "a.png", "--format", "coco", "--format", "pictures", "--format", "voc") == 0
+    (tmp_path / "found" / "mine.txt").touch()
+    before = (tmp_path / "found" / "detections.json").read_bytes()
+    assert predict(tmp_path / "b.png", "--format", "coco", "--format", "pictures", threshold=0.9) == 0
+    found = sorted(
+        path.relative_to(tmp_path / "found").as_posix() for path in (tmp_path / "found").rglob("*.*")
+    )
+    assert found == [".detector-outputs.jsonl", "detections.json", "mine.txt", "pictures/b.jpg"]
+    assert (tmp_path / "found" / "detections.json").read_bytes() != before
+    monkeypatch.chdir(tmp_path)
+    assert command("predict")([run_folder, "a.png"]) == 0  # RUN PICTURES, to the folder found
+    assert sorted(path.name for path in (tmp_path / "found" / "pictures").iterdir()) == ["a.jpg"]
+
+
+def test_pictures_are_missing(command, run_folder, capsys):
+    assert command("predict")([run_folder]) == 2
+    assert "PICTURES is missing: detector predict " in capsys.readouterr().err
 
 
 def test_frames_that_others_wrote_are_refused_before_any_work(predict, tmp_path, capsys):
