@@ -1,6 +1,6 @@
 """Tables of image labels: CSV, or JSON lines, which may hold boxes as well. Errors name the line.
 
-CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
+CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`, or with other words for these, such as `image,label`:
 
     pictures/a.jpg,cat;dog
     "one, two.jpg",cat
@@ -36,7 +36,28 @@ from detector.data.sources.splits import TRAIN, VAL, split_of
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
-_HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
+_FILE_HEADERS = (
+    "file",
+    "filename",
+    "file_name",
+    "image",
+    "image_name",
+    "path",
+    "image_path",
+    "img",
+    "picture",
+)
+_LABEL_HEADERS = (
+    "labels",
+    "label",
+    "class",
+    "classes",
+    "class_name",
+    "category",
+    "categories",
+    "tag",
+    "tags",
+)
 _KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes", "split"), {"label", "box", "difficult"}
 _IS_SPLIT = re.compile("is[_ ]?(train|training|val|valid|validation|test|testing)(_img|_image|_set)?", re.I)
 _SPLIT_COLUMNS = ("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase")
@@ -106,11 +127,14 @@ def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
             stated = cells.pop(split_column) if 0 <= split_column < len(cells) else ""
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
-            if is_header and [cell.lower() for cell in cells] in _HEADERS:
+            if not any(cells):
+                line = reader.line_num + 1 + skipped
+                continue
+            if is_header and _is_header(cells):
                 columns = len(cells)
             elif is_header and len(cells) > 2 and "." not in cells[0]:
                 classes = cells[1:]
-            elif any(cells):
+            else:
                 if separator == ";" and columns == 2 < len(cells) and not classes:
                     cells = [cells[0], ";".join(cells[1:])]  # labels are separated by it, too
                 if is_first and classes and not {*cells[1:]} <= _SHOWN.keys():
@@ -129,6 +153,14 @@ def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
             line = reader.line_num + 1 + skipped
     except csv.Error as error:
         mistakes.add(line, f"not CSV: {error}")
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    """Whether the first line is file,labels or file,labels,unknown, in words that others use for them."""
+    names = [cell.lower() for cell in cells]
+    return len(names) > 1 and (
+        names[0] in _FILE_HEADERS and names[1] in _LABEL_HEADERS and names[2:] in ([], ["unknown"])
+    )
 
 
 def _stated_split(text: str, column: str) -> str | None:

@@ -324,7 +324,7 @@ def test_labels_that_differ_in_capitals_are_named_with_their_lines(tmp_path):
     assert "val.csv, line 1: unknown class 'Cat' (did you mean cat?)" in refused(tmp_path)
 
 
-@pytest.mark.parametrize("header", ["filename,tags", "labels,file"])
+@pytest.mark.parametrize("header", ["bild,etikett", "labels,file"])
 def test_an_unknown_header_is_named(tmp_path, header):
     draw(tmp_path, "a.jpg")
     row = "cat,a.jpg" if header == "labels,file" else "a.jpg,cat"
