@@ -1,6 +1,6 @@
 """Tables of image labels: CSV, or JSON lines, which may hold boxes as well. Errors name the line.
 
-CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`, or with other words for these, such as `image,label`:
+CSV, in UTF-8, with or without a byte-order mark and the header `file,labels` (or `image,label`, and such):
 
     pictures/a.jpg,cat;dog
     "one, two.jpg",cat
