@@ -48,6 +48,15 @@ def ours(path: Path) -> dict[str, list]:
     return {Path(image.name).stem: [[box.label, *box.box] for box in image.boxes] for image in found}
 
 
+def apart(box: list, other: list) -> float:
+    """The largest difference of a corner of two boxes; infinite if they are of two classes."""
+    return (
+        max(abs(a - b) for a, b in zip(box[1:], other[1:], strict=True))
+        if box[0] == other[0]
+        else float("inf")
+    )
+
+
 def difference(found: dict[str, list], others: dict[str, list]) -> float:
     """The largest difference of a corner; infinite where other images, boxes or classes are found."""
     if {name: len(boxes) for name, boxes in found.items()} != {
@@ -56,10 +65,11 @@ def difference(found: dict[str, list], others: dict[str, list]) -> float:
         return float("inf")
     worst = 0.0
     for name, boxes in found.items():
-        for (label, *box), (other, *theirs) in zip(sorted(boxes), sorted(others[name]), strict=True):
-            if label != other:
-                return float("inf")
-            worst = max(worst, *(abs(a - b) for a, b in zip(box, theirs, strict=True)))
+        left = list(others[name])
+        for box in boxes:
+            far = [apart(box, other) for other in left]
+            worst = max(worst, min(far))
+            del left[far.index(min(far))]
     return worst
 
 
