@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.datasets.annotated import CROWDED, OF_CVAT, AnnotatedImages, hint_nearest, unknown_class
+from detector.data.datasets.annotated import (
+    CROWDED,
+    OF_CVAT,
+    OF_OTHERS,
+    AnnotatedImages,
+    hint_nearest,
+    unknown_class,
+)
 from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.structures import Hints, ReviewedBoxes
 from detector.utils.errors import DataError, counted
@@ -58,9 +65,10 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, Revie
         else:
             found[image_id] = boxes
     if unlearned:
+        what, hint = (CROWDED, OF_CVAT) if path.suffix == ".json" else ("difficult objects", OF_OTHERS)
         warnings.warn(
-            f"{path}: {counted(len(unlearned), 'image has', 'images have')} only {CROWDED}, which training "
-            f"does not learn: trained from their tags, such as {unlearned[0]}; {OF_CVAT}",
+            f"{path}: {counted(len(unlearned), 'image has', 'images have')} only {what}, which training "
+            f"does not learn: trained from their tags, such as {unlearned[0]}; {hint}",
             stacklevel=2,
         )
     return found, others

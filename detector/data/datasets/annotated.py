@@ -15,6 +15,7 @@ from detector.structures import Annotation
 from detector.utils.errors import DataError, describe_value, shortened
 
 CROWDED = "difficult objects or iscrowd regions"
+OF_OTHERS = "set difficult to 0 where an object is clear"
 OF_CVAT = "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
 OR_TURN = (
     "turn the pixels of such images (exiftran -ai, or jhead -autorot), or let detector init read the file, "
@@ -207,7 +208,7 @@ def warn_of_unclear(source: object, unclear: Sequence[str], *, crowd: bool) -> s
     Args:
         crowd: some are iscrowd regions of COCO, not difficult objects of VOC or a table.
     """
-    what, hint = (CROWDED, OF_CVAT) if crowd else ("difficult", "set difficult to 0 where an object is clear")
+    what, hint = (CROWDED, OF_CVAT) if crowd else ("difficult", OF_OTHERS)
     return (
         f"{source}: all objects of {shortened(unclear)} are {what}: nothing is measured or learned from "
         f"their boxes; {hint}"

@@ -113,7 +113,7 @@ class COCODataset(AnnotatedImages):
 
 
 def read_instances(path: Path) -> dict[str, Any]:
-    """The file, whose lists "images", "annotations" and "categories" have entries with unique ids.
+    """The file, whose lists "images" and "categories" have entries with unique ids.
 
     Ids that some programs write as text or as fractions, "7" or 7.0, become integers. An annotation without
     a bbox gets that of its polygons; annotations without ids are numbered.
@@ -147,7 +147,10 @@ def read_instances(path: Path) -> dict[str, Any]:
                     f"{shorten(str(row), 200)}"
                 )
             row["id"] = number
-        _require_unique([row["id"] for row in rows], f"{path}: the id", key)
+        if key == "annotations":
+            _warn_of_repeated(rows, path)
+        else:
+            _require_unique([row["id"] for row in rows], f"{path}: the id", key)
     for row in content["annotations"]:
         for key in ("image_id", "category_id"):
             if type(row.get(key)) in (str, float):
@@ -331,6 +334,17 @@ def read_numbers(rows: Sequence[dict], key: str, kind: str, shape: tuple[int, ..
         expected = f"{shape[0]} numbers" if shape else "a number"
         raise DataError(f"{kind} {row['id']} has the {key} {value!r}, expected {expected}")
     return np.zeros((0, *shape))
+
+
+def _warn_of_repeated(annotations: Sequence[dict], path: Path) -> None:
+    """Count annotations with the id of another, as in files that were put together from several."""
+    if repeated := len(annotations) - len({row["id"] for row in annotations}):
+        have = "annotation has" if repeated == 1 else "annotations have"
+        warnings.warn(
+            f"{path}: {repeated} {have} the id of another one; all are read, but pycocotools keeps the last "
+            "of each id: number them anew for other programs",
+            stacklevel=3,
+        )
 
 
 def _require_unique(values: list, what: str, kind: str) -> None:

@@ -1,6 +1,6 @@
 """Tables of image labels: CSV, or JSON lines, which may hold boxes as well. Errors name the line.
 
-CSV, in UTF-8, with or without a byte-order mark and the header `file,labels`:
+CSV, in UTF-8, with or without a byte-order mark and the header `file,labels` (or `image,label`, and such):
 
     pictures/a.jpg,cat;dog
     "one, two.jpg",cat
@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detector.data.datasets.sheet import SEPARATOR_LINE
+from detector.data.datasets.sheet_columns import names_file_and_labels
 from detector.data.labeled_box import LabeledBox
 from detector.data.sources.splits import find_split_column, split_of_cell, split_of_value
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name
 
-_HEADERS = (["file", "labels"], ["file", "label"], ["file", "labels", "unknown"])
 _KEYS, _BOX_KEYS = ("file", "labels", "unknown", "boxes", "split"), {"label", "box", "difficult"}
 _OTHER_SEPARATORS = ("\t", "|", ";")  # of columns; in this order, as labels may have the last
 _SHOWN = {"0": False, "1": True, "0.0": False, "1.0": True}  # whether an image shows the class of a column
@@ -103,11 +103,14 @@ def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
             stated = cells.pop(split_column) if 0 <= split_column < len(cells) else ""
             while len(cells) > 2 and not cells[-1]:  # a spreadsheet pads its rows
                 cells.pop()
-            if is_header and [cell.lower() for cell in cells] in _HEADERS:
+            if not any(cells):
+                line = reader.line_num + 1 + skipped
+                continue
+            if is_header and names_file_and_labels(cells):
                 columns = len(cells)
             elif is_header and len(cells) > 2 and "." not in cells[0]:
                 classes = cells[1:]
-            elif any(cells):
+            else:
                 if separator == ";" and columns == 2 < len(cells) and not classes:
                     cells = [cells[0], ";".join(cells[1:])]  # labels are separated by it, too
                 if is_first and classes and not {*cells[1:]} <= _SHOWN.keys():

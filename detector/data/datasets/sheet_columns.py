@@ -221,6 +221,14 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
     )
 
 
+def names_file_and_labels(header: Sequence[str]) -> bool:
+    """Whether a line is the header file,labels or file,labels,unknown, in words that others use for them."""
+    keys = [_key(cell) for cell in header]
+    if len(keys) not in (2, 3):
+        return False
+    return keys[0] in _PICTURE and keys[1] in _LABELS and all(key in _UNKNOWN for key in keys[2:])
+
+
 def allows_several(header: str) -> bool:
     """Whether a header says that its cells may have several names: "tags", or nothing at all."""
     return not header or _key(header).endswith(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
 from detector.data.sources.copies import find_copies
-from detector.data.sources.splits import TRAIN, VAL, split_of, split_of_folders
+from detector.data.sources.splits import TRAIN, VAL, split_and_rest, split_of, split_of_folders
 from detector.utils.errors import DataError, counted, shortened
 
 
@@ -49,7 +49,14 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
     else:
         found = [_below_split(name, each, level) for name, each in folders.items()]
     tops = sorted({each[level or 0] for each in folders.values()})
-    if level is None and (alike := _named_alike(folders.values())):
+    if level is None and {split for split, _ in map(split_and_rest, tops)} == {TRAIN, VAL}:
+        raise DataError(
+            f"{pictures}: the folders {shortened(tops)} look like splits, not like classes: move their "
+            "pictures into folders of classes below train and test, such as train/cat and test/cat, or write "
+            "a table (--labels)"
+        )
+    alike = _named_alike(folders.values()) if level is None else []
+    if not all(map(split_of, alike)):
         warnings.warn(
             f"{pictures}: the folders {shortened(tops)} are taken for classes, though each has the folders "
             f"{shortened(alike)}: if they are splits, name them train, val and test",

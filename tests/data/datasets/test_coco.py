@@ -327,11 +327,24 @@ def test_annotations_of_unknown_images_and_categories(folder, key, value):
     assert f"annotation 3 has the {key} {value!r}, which is the id of no {kind}" in folder.refused()
 
 
+def test_annotations_with_the_id_of_another_are_read(folder):
+    before = folder.read()
+    for row in folder.content["annotations"]:
+        row["id"] = 1
+    with pytest.warns(
+        UserWarning, match=r"train\.json: \d annotations have the id of another one; all are read"
+    ):
+        after = folder.read()
+    for i in range(len(before)):
+        assert after.annotation(i).boxes.tolist() == before.annotation(i).boxes.tolist()
+
+
 @pytest.mark.parametrize("kind", ["images", "annotations", "categories"])
 def test_ids_must_be_whole_and_unique(folder, kind):
     rows = folder.content[kind]
-    rows[0]["id"] = rows[1]["id"]
-    assert f"the id {rows[1]['id']} occurs 2 times among the {kind}" in folder.refused()
+    if kind != "annotations":
+        rows[0]["id"] = rows[1]["id"]
+        assert f"the id {rows[1]['id']} occurs 2 times among the {kind}" in folder.refused()
     rows[0]["id"] = [1]
     assert f"one of the {kind} has no integer id, nor one that is text: {{'id': [1]" in folder.refused()
     del rows[0]["id"]

@@ -37,7 +37,19 @@ def refused(path):
     return str(caught.value).replace(str(path), path.name)
 
 
-@pytest.mark.parametrize("start", ["", "file,labels\n", "File,Label\r\n", "\ufeff", "\ufefffile,labels\n"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "",
+        "\n\r\n,\nfile,labels\n",
+        "image,Label\n",
+        "file_name,class\n",
+        "file,labels\n",
+        "File,Label\r\n",
+        "\ufeff",
+        "\ufefffile,labels\n",
+    ],
+)
 def test_csv_with_and_without_header_and_byte_order_mark(table, start):
     content = (
         f'{start}a.jpg,cat;dog\r\n"one, ""two"".jpg",cat\n\n b c.jpg , cat ; big dog \nd/e.png,\nf.png,,,\n'

@@ -356,3 +356,25 @@ def test_names_that_begin_or_end_with_blanks_in_lists():
     known = by_stem([" a.png", "b .png", "c.png", "d.png"])
     found = match_lines([" a\r", "b ", "c  ", " d", "  "], known)
     assert found == ({" a.png", "b .png", "c.png", "d.png"}, [])
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        "X_train/cat X_train/dog X_test/cat X_test/dog",
+        "train_cat train_dog test_cat test_dog",
+        "t.train t.val",
+    ],
+)
+def test_folders_whose_names_say_more_than_the_split(tmp_path, folders):
+    for number, folder in enumerate(folders.split()):
+        draw(tmp_path, [f"{folder}/{number}.png"])
+    with pytest.raises(DataError, match=r"look like splits, not like classes: .* train/cat and test/cat"):
+        find_tags(tmp_path, None)
+
+
+def test_splits_below_classes_are_not_told_as_alike(tmp_path, recwarn):
+    for number, folder in enumerate(("cat/train", "cat/test", "dog/train", "dog/test")):
+        draw(tmp_path, [f"{folder}/{number}.png"])
+    assert sorted(each.split for each in find_tags(tmp_path, None)[0]) == ["train", "train", "val", "val"]
+    assert not recwarn.list
