@@ -49,13 +49,17 @@ class Trust:
         """How far a box that the teacher did not find is none; the weight of such a box is 1 less this."""
         return self.of_boxes * self.recall
 
-    def describe(self, class_names: Sequence[str]) -> dict[str, dict[str, float]]:
-        """The values of each class, and the two that follow from them."""
+    def describe(self, class_names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The values of each class, the two that follow from them, and the advice; None: no threshold."""
         columns = vars(self) | {"of_boxes": self.of_boxes, "overruling": self.overruling}
-        return {
-            name: {key: round(float(values[c]), 4) for key, values in columns.items()}
-            for c, name in enumerate(class_names)
-        }
+        found: dict[str, dict[str, Any]] = {}
+        for c, name in enumerate(class_names):
+            values = {key: float(column[c]) for key, column in columns.items()}
+            found[name] = {
+                key: round(value, 4) if value < torch.inf else None for key, value in values.items()
+            }
+            found[name]["advice"] = advice(found[name])
+        return found
 
 
 def support(found: TeacherBoxes, scores: Scores) -> Tensor:

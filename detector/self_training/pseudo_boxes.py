@@ -19,7 +19,7 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import build_pseudo_boxes
 from detector.self_training.choose import mean_scores
 from detector.self_training.faster_rcnn import FasterRCNN
-from detector.self_training.fuse import Trust, advice, estimate_trust, fuse, support
+from detector.self_training.fuse import Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
 from detector.structures import Detections
@@ -141,7 +141,7 @@ def _fuse(
     if is_main():
         write_json(folder / "teacher.json", values)
         for name, of_class in values.items():
-            logger.info("teacher     %s: trust %.2f, %s", name, of_class["of_boxes"], advice(of_class))
+            logger.info("teacher     %s: trust %.2f, %s", name, of_class["of_boxes"], of_class["advice"])
     counts = reviewed_counts(reviewed, dataset.image_ids)
     return {
         i: fuse(
