@@ -76,11 +76,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     outputs = OutputFolder(Path(cfg.output_dir, "check"), "check")
     names = [f"{split}.png" for split in datasets] + ["teacher.json"] * bool(cfg.datasets.teacher)
     outputs.check(names)
-    problems: list[str] = []
-    try:
-        find_device(cfg.device)
-    except UserError as error:
-        problems.append(str(error))
+    problems = device_problems(cfg)
     training_set = read_boxes_and_hints(cfg, train_set, problems)
     readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id
     for split, dataset in datasets.items():
@@ -124,14 +120,19 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         print(f"warning    {leaked}\n")
     if repeated := repeated_images(datasets.values(), readable):
         print(f"same pixels:{_block(repeated)}\n")
-    if cfg.datasets.teacher:
-        try:
-            check_teacher(cfg, outputs)
-        except (UserError, OSError) as error:
-            problems.append(str(error))
+    check_teacher(cfg, outputs, problems)
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
     return Path(cfg.datasets.proposals).is_file()
+
+
+def device_problems(cfg: Settings) -> list[str]:
+    """That the device of the config is not there; []: it is."""
+    try:
+        find_device(cfg.device)
+    except UserError as error:
+        return [str(error)]
+    return []
 
 
 def describe_images(dataset: AnnotatedImages) -> str:

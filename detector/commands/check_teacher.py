@@ -20,6 +20,7 @@ from detector.self_training.fuse import support
 from detector.self_training.networks import predict_all, restore_network
 from detector.self_training.pseudo_boxes import trust_of
 from detector.utils.distributed import find_device
+from detector.utils.errors import UserError
 from detector.utils.outputs import OutputFolder
 
 _MOST = 300  # images whose boxes are compared with those of the weak detector
@@ -30,15 +31,21 @@ _MEANING = {
 }
 
 
-def check_teacher(cfg: Settings, outputs: OutputFolder) -> None:
-    """Print a table and the advice for each class, and write teacher.json.
+def check_teacher(cfg: Settings, outputs: OutputFolder, problems: list[str]) -> None:
+    """Print a table and the advice for each class of the teacher, if the config has one.
 
     Args:
-        outputs: the folder to write to.
-
-    Raises:
-        UserError, OSError: the file of the teacher or the weak detector cannot be used.
+        outputs: the folder to write teacher.json to.
+        problems: gets what is wrong with the file of the teacher or the weak detector.
     """
+    if cfg.datasets.teacher:
+        try:
+            _check_teacher(cfg, outputs)
+        except (UserError, OSError) as error:
+            problems.append(str(error))
+
+
+def _check_teacher(cfg: Settings, outputs: OutputFolder) -> None:
     training_set = build_training_set(cfg)
     dataset = training_set.dataset
     cfg, weights = name_classes(cfg, dataset), Path(cfg.output_dir) / "model_final.pt"
