@@ -196,7 +196,7 @@ def _read_folder(path: Path) -> Found:
         )
     if texts:
         names = yolo.read_names(path)[0] if yolo.find_names(path) else {}
-        return Found([_read_yolo(file, path) for file in texts], False, {**names})
+        return Found([_read_yolo(file, path) for file in texts], False, dict(names.items()))
     images = [_read_table(file, path) for file in tables] or [_read_single(file, path) for file in single]
     return Found(images, True)
 

@@ -18,7 +18,9 @@ from detector.structures import TeacherBoxes
 from detector.utils.errors import DataError, counted, shortened
 
 _TOLERANCE = 2.0  # pixels that a box may extend out of its image without a warning
-_MOST_OUTSIDE = 0.2  # share of the boxes: with more, they were made for images of another size
+_MOST_OUTSIDE = (
+    0.2  # share of boxes whose center is outside: with more, they were made for images of another size
+)
 
 
 def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
@@ -137,22 +139,24 @@ class _Outside:
     """Counts the boxes that extend out of their images."""
 
     def __init__(self, path: Path):
-        self.path, self.count, self.total, self.first = path, 0, 0, ""
+        self.path, self.count, self.away, self.total, self.first = path, 0, 0, 0, ""
 
     def add(self, name: str, boxes: np.ndarray, size: tuple[int, int]) -> None:
         height, width = size
         far = (boxes < -_TOLERANCE) | (boxes > np.array([width, height] * 2) + _TOLERANCE)  # (T, 4)
         self.total += len(boxes)
         self.count += int(far.any(axis=1).sum())
+        centers = (boxes[:, :2] + boxes[:, 2:]) / 2  # (T, 2); models let boxes extend, but not lie, outside
+        self.away += int(((centers < 0) | (centers > [width, height])).any(axis=1).sum())
         if far.any() and not self.first:
             box = boxes[far.any(axis=1)][0].round(1).tolist()
             self.first = f"image {name!r} has the box {box}, and is {width} wide and {height} high"
 
     def warn(self) -> None:
-        """Warn of such boxes, or raise where they are many."""
-        if self.count > _MOST_OUTSIDE * self.total:
+        """Warn of such boxes, or raise where the centers of many are outside."""
+        if self.away > _MOST_OUTSIDE * self.total:
             raise DataError(
-                f"{self.path}: {self.count} of {self.total} boxes extend out of their image: were they made "
+                f"{self.path}: {self.away} of {self.total} boxes lie outside of their image: were they made "
                 f"for images of another size, or turned? The first: {self.first}"
             )
         if self.count:

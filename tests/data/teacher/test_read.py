@@ -159,7 +159,7 @@ def test_tables_of_segment_anything(tmp_path, source) -> None:
             {"label": "zebra"},
             r"none of its classes is one of bird, cat, dog: 'zebra' \(1\), the first in image",
         ),
-        ({"box": [0, 0, 120, 80]}, "1 of 1 boxes extend out of their image: .*'a.jpg' has the box"),
+        ({"box": [20, 0, 120, 80]}, "1 of 1 boxes lie outside of their image: .*'a.jpg' has the box"),
     ],
 )
 def test_what_is_wrong_names_file_and_image(tmp_path, source, entry, message) -> None:
