@@ -2,6 +2,10 @@
 
     detector check configs/toybox_pcl.yaml
 
+With --teacher FOUND it says of each class how often the teacher finds what the tags say and what
+they deny and, if OUTPUT_DIR has a weak detector, how its boxes agree with that; whether to use the
+teacher alone, with tags, or not; and writes OUTPUT_DIR/check/teacher.json.
+
 Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
 run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
 """
@@ -17,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from detector.commands.check_teacher import check_teacher
 from detector.config import Settings, load_cfg
 from detector.data.build import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
 from detector.data.check import (
@@ -40,7 +45,7 @@ from detector.evaluation.pictures import choose_samples, encode_samples
 from detector.evaluation.summary import align
 from detector.inference.results import annotations
 from detector.structures import Annotation, Hints, ReviewedBoxes
-from detector.utils.command_line import next_step
+from detector.utils.command_line import add_teacher_options, next_step, teacher_words
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
 from detector.utils.outputs import OutputFolder
@@ -69,12 +74,9 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     if cfg.datasets.test_split not in datasets:
         datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
     outputs = OutputFolder(Path(cfg.output_dir, "check"), "check")
-    outputs.check(f"{split}.png" for split in datasets)
-    problems: list[str] = []
-    try:
-        find_device(cfg.device)
-    except UserError as error:
-        problems.append(str(error))
+    names = [f"{split}.png" for split in datasets] + ["teacher.json"] * bool(cfg.datasets.teacher)
+    outputs.check(names)
+    problems = device_problems(cfg)
     training_set = read_boxes_and_hints(cfg, train_set, problems)
     readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id
     for split, dataset in datasets.items():
@@ -118,9 +120,19 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         print(f"warning    {leaked}\n")
     if repeated := repeated_images(datasets.values(), readable):
         print(f"same pixels:{_block(repeated)}\n")
+    check_teacher(cfg, outputs, problems)
     if problems:
         raise UserError(f"what would stop a run:{_block(problems)}")
     return Path(cfg.datasets.proposals).is_file()
+
+
+def device_problems(cfg: Settings) -> list[str]:
+    """That the device of the config is not there; []: it is."""
+    try:
+        find_device(cfg.device)
+    except UserError as error:
+        return [str(error)]
+    return []
 
 
 def describe_images(dataset: AnnotatedImages) -> str:
@@ -275,9 +287,10 @@ def _block(lines: Sequence[str]) -> str:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    pass  # CONFIG and KEY VALUE are all
+    add_teacher_options(parser)
 
 
 def run(options: Namespace) -> None:
+    options.overrides += teacher_words(options)
     ready = check(options.config_file, options.overrides)
     next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)

@@ -66,6 +66,11 @@ def _data_rules(cfg: Settings) -> Rules:
     data, learns = cfg.datasets, cfg.model.method != "wsddn" or cfg.model.regression.enabled
     yield len(set(data.classes)) == len(data.classes), "DATASETS.CLASSES", "names, each once"
     yield not (data.boxed_share and data.boxed), "DATASETS.BOXED_SHARE", "0, as DATASETS.BOXED is set"
+    yield (
+        bool(data.teacher) or not data.teacher_classes,
+        "DATASETS.TEACHER_CLASSES",
+        "'', as DATASETS.TEACHER is ''",
+    )
     boxed = bool(data.boxed or data.boxed_share)
     yield boxed or cfg.solver.boxed_share < 1, "SOLVER.BOXED_SHARE", "less than 1, as DATASETS.BOXED is ''"
     learners = (

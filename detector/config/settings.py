@@ -57,6 +57,12 @@ class DatasetSettings:
         "Points in objects and counts of objects of some training images: JSON lines, an export of Label "
         "Studio or CVAT with points, or the file of detector review (docs/labeling.md); empty: none.",
         affects=PSEUDO_BOXES, path=True)
+    teacher: str = training_key("",
+        "Boxes and masks that a teacher, such as a zero-shot model, found in the training images: a file or "
+        "folder of docs/teachers.md; empty: none.", affects=PSEUDO_BOXES, path=True)
+    teacher_classes: str = training_key("",
+        "Table of the teacher's class names, CSV with teacher,class; empty: it names the classes alike.",
+        affects=PSEUDO_BOXES, path=True)
     difficult_labels: bool = key(True, "A difficult object (COCO: an iscrowd region) labels its image.")
     coco_json: str = key("annotations/instances_{split}.json",
         "Annotation file of a split below ROOT, for the format coco.", resume=ALWAYS, path=True)

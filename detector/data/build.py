@@ -19,7 +19,7 @@ from detector.data.datasets.image_labels import ImageLabels
 from detector.data.datasets.voc import VOCDataset
 from detector.data.hints import read_hints
 from detector.data.loader import TestDataset, WeakDataset, collate
-from detector.data.proposals import Proposals, load_proposals
+from detector.data.proposals import JoinedProposals, Proposals, load_proposals
 from detector.data.reviewed import (
     annotations_as_reviewed,
     contradictions,
@@ -30,10 +30,11 @@ from detector.data.reviewed import (
     unused_images,
 )
 from detector.data.sources.table_source import changed_source
+from detector.data.teacher import read_teacher, teacher_proposals
 from detector.data.training_set import TrainingSet
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.worker_loader import WorkerLoader, seeded_loader
-from detector.structures import Hints, ReviewedBoxes, Views
+from detector.structures import Hints, ReviewedBoxes, TeacherBoxes, Views
 from detector.utils.distributed import rank, world_size
 from detector.utils.errors import UserError
 from detector.utils.files import read_text
@@ -85,12 +86,12 @@ def build_training_set(cfg: Settings) -> TrainingSet:
     """The training split with all that training reads of it."""
     dataset = build_dataset(cfg, cfg.datasets.train_split)
     cfg, file = name_classes(cfg, dataset), Path(cfg.datasets.proposals)
-    return TrainingSet(
-        dataset,
-        build_reviewed(cfg, dataset),
-        build_hints(cfg, dataset),
-        load_proposals(file) if file.is_file() else None,
-    )
+    teacher = build_teacher(cfg, dataset)
+    proposals = load_proposals(file) if file.is_file() else None
+    if proposals is not None and teacher:
+        proposals = JoinedProposals(proposals, teacher_proposals(teacher))
+    reviewed, hints = build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    return TrainingSet(dataset, reviewed, hints, proposals, teacher)
 
 
 def build_proposals(cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None = None) -> Proposals:
@@ -127,6 +128,15 @@ def build_reviewed(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Reviewe
 def build_hints(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Hints]:
     """Points and counts of images, by image id."""
     return read_hints(Path(cfg.datasets.hints), dataset) if cfg.datasets.hints else {}
+
+
+def build_teacher(cfg: Settings, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
+    """What the teacher of the config found in the images that it has seen, by image id."""
+    data = cfg.datasets
+    if not data.teacher:
+        return {}
+    table = Path(data.teacher_classes) if data.teacher_classes else None
+    return read_teacher(Path(data.teacher), table, dataset)
 
 
 def draw_factors(cfg: Settings, training_set: TrainingSet) -> np.ndarray | None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals import Proposals
 from detector.data.reviewed import label_counts, training_labels
-from detector.structures import Hints, ReviewedBoxes
+from detector.structures import Hints, ReviewedBoxes, TeacherBoxes
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,14 @@ class TrainingSet:
         reviewed: boxes that a person has reviewed, by image id.
         hints: points and counts, by image id.
         proposals: None: there is no file of them, which self-training may do without.
+        teacher: what a teacher found in the images that it has seen, by image id.
     """
 
     dataset: AnnotatedImages
     reviewed: Mapping[str, ReviewedBoxes]
     hints: Mapping[str, Hints]
     proposals: Proposals | None
+    teacher: Mapping[str, TeacherBoxes] = field(default_factory=dict)
 
     def labels(self) -> np.ndarray:
         """(N, C) bool: whether the image shows the class, as its tags, hints and reviewed boxes say."""
@@ -49,6 +51,9 @@ class TrainingSet:
             "reviewed boxes": _hashed(boxes, _contents(self.reviewed)),
             "images with hints": _hashed(len(self.hints), _contents(self.hints)),
         }
+        if self.teacher:
+            found = sum(len(each) for each in self.teacher.values())
+            parts["boxes of the teacher"] = _hashed(found, _contents(self.teacher))
         if self.proposals is not None:
             checksums = self.proposals.checksums(self.dataset.image_ids)
             parts["proposals"] = _hashed(sum(count for _, count, _ in checksums), checksums)
@@ -106,7 +111,9 @@ def _hashed_tags(dataset: AnnotatedImages) -> str:
     return _hashed(int(tags.sum()), (tags.tobytes(), *rows))
 
 
-def _contents(of_images: Mapping[str, ReviewedBoxes] | Mapping[str, Hints]) -> Iterable[object]:
+def _contents(
+    of_images: Mapping[str, ReviewedBoxes] | Mapping[str, Hints] | Mapping[str, TeacherBoxes],
+) -> Iterable[object]:
     for image_id in sorted(of_images):
         values = vars(of_images[image_id]).values()
         yield image_id, *(each.tolist() if isinstance(each, Tensor) else each for each in values)

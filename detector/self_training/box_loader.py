@@ -27,7 +27,8 @@ class BoxBatch(TensorFields):
 
     images: list[Tensor]  # (3, H, W) float32 in [0, 1], each
     # Of each image: boxes (G, 4) float32 xyxy and labels (G,) int64, 0 is background; or its index (). Also,
-    # if the data set knows: reviewed () int64, how many boxes are, which come first, and complete () bool.
+    # if the data set knows: reviewed () int64, how many boxes are, which come first, complete () bool, and
+    # weights (G,) float32 of the boxes.
     targets: list[dict[str, Tensor]]
     image_ids: tuple[str, ...]
 
@@ -49,6 +50,7 @@ class BoxDataset(Dataset):
         mosaic: probability with which three other images are shown beside an image, each a quarter of the
             size. Objects are pasted afterwards.
         pool: indices of the images that others are taken from; None: all.
+        weights: of each image, those (G,) of its boxes; (): all 1.
     """
 
     def __init__(
@@ -60,9 +62,10 @@ class BoxDataset(Dataset):
         copy_paste: float = 0.0,
         mosaic: float = 0.0,
         pool: np.ndarray | None = None,
+        weights: Sequence[Tensor] = (),
     ):
         self.source, self.flip, self.reviewed = source, flip, reviewed
-        self.copy_paste, self.mosaic = copy_paste, mosaic
+        self.copy_paste, self.mosaic, self.weights = copy_paste, mosaic, weights
         self.pool = np.arange(len(source.image_ids)) if pool is None else pool
 
     def __len__(self) -> int:
@@ -84,6 +87,8 @@ class BoxDataset(Dataset):
         target = {"boxes": boxes, "labels": found.labels}
         if self.reviewed:
             target |= {"reviewed": found.reviewed.sum(), "complete": torch.tensor(found.complete)}
+        if self.weights:
+            target |= {"weights": found.weights}
         return image, target, self.source.image_ids[index]
 
     def _other(self, indices: np.ndarray, rng: np.random.Generator) -> BoxedImage:
@@ -96,7 +101,9 @@ class BoxDataset(Dataset):
             raise ValueError(f"image {self.source.image_ids[index]} has no boxes to train on")
         count, complete = self.reviewed[index] if self.reviewed else (0, False)
         reviewed, labels = torch.arange(len(annotation.labels)) < count, annotation.labels + 1
-        return BoxedImage(self.source.read_image(index), annotation.boxes, labels, reviewed, complete)
+        weights = self.weights[index] if self.weights else torch.ones(len(labels))
+        image = self.source.read_image(index)
+        return BoxedImage(image, annotation.boxes, labels, reviewed, weights, complete)
 
 
 class IndexedImages(Dataset):

@@ -2,8 +2,9 @@
 
 A target says how many of its boxes, the first ones, a person has `reviewed` (), and whether it is `complete`
 (): these are all objects of the image. Reviewed boxes have the weight 1, pseudo boxes less, and so has the
-background of an image that is not complete, as it may show other objects. As in torchvision, sums are divided
-by the number of samples, whatever their weights: half the weight is half the gradient.
+background of an image that is not complete, as it may show other objects. Where a target has `weights` (G,),
+the weight of a box is multiplied by its own. As in torchvision, sums are divided by the number of samples,
+whatever their weights: half the weight is half the gradient.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,15 @@ def sample_weights(
         matched: (R,) int64, the box that a foreground sample matches.
     """
     true = torch.where(foreground, matched < target["reviewed"], target["complete"])
-    return torch.where(true, 1.0, pseudo_weight)
+    weights = torch.where(true, 1.0, pseudo_weight)
+    if "weights" not in target or not len(target["weights"]):
+        return weights
+    return weights.where(~foreground, weights * target["weights"][matched])
+
+
+def weighs(targets: Sequence[Mapping[str, Tensor]], pseudo_weight: float) -> bool:
+    """Whether any sample may have another weight than 1."""
+    return pseudo_weight != 1 or "weights" in targets[0]
 
 
 def anchor_weights(
@@ -76,7 +85,7 @@ class WeightedRoIHeads(RoIHeads):
         targets: list[dict[str, Tensor]] | None = None,
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
         """As torchvision's; with weights, training reads `reviewed` and `complete` of targets."""
-        if not self.training or targets is None or self.pseudo_weight == 1:
+        if not self.training or targets is None or not weighs(targets, self.pseudo_weight):
             return super().forward(features, proposals, image_shapes, targets)
         rois, matched, labels, deltas = self.select_training_samples(proposals, targets)
         pooled = self.box_head(self.box_roi_pool(features, rois, image_shapes))

@@ -24,6 +24,7 @@ class BoxedImage:
     boxes: Tensor  # (G, 4) float32 xyxy in pixels
     labels: Tensor  # (G,) int64
     reviewed: Tensor  # (G,) bool, whether a person has reviewed the box
+    weights: Tensor  # (G,) float32, of the losses at each box
     complete: bool  # whether the reviewed boxes are all objects of the image
 
 
@@ -58,7 +59,11 @@ def reviewed_first(image: BoxedImage) -> BoxedImage:
     """The image with its reviewed boxes before the others, both in the order in which they were."""
     order = image.reviewed.logical_not().sort(stable=True).indices
     return replace(
-        image, boxes=image.boxes[order], labels=image.labels[order], reviewed=image.reviewed[order]
+        image,
+        boxes=image.boxes[order],
+        labels=image.labels[order],
+        reviewed=image.reviewed[order],
+        weights=image.weights[order],
     )
 
 
@@ -88,4 +93,5 @@ def _paste(target: BoxedImage, other: BoxedImage, row: int, rng: np.random.Gener
         boxes=torch.cat([target.boxes[visible], box]),
         labels=torch.cat([target.labels[visible], other.labels[row : row + 1]]),
         reviewed=torch.cat([target.reviewed[visible], other.reviewed[row : row + 1]]),
+        weights=torch.cat([target.weights[visible], other.weights[row : row + 1]]),
     )

@@ -19,7 +19,7 @@ from torchvision.models.detection.rpn import (
 from torchvision.ops import MultiScaleRoIAlign, clip_boxes_to_image
 
 from detector.layers import batched_nms, roi_align
-from detector.self_training.box_weights import WeightedRoIHeads, anchor_weights, weighted_losses
+from detector.self_training.box_weights import WeightedRoIHeads, anchor_weights, weighs, weighted_losses
 from detector.self_training.random_sizes import RandomSizes
 from detector.structures import box_area, boxes_to_rois, clip_boxes, scale_boxes
 from detector.utils.errors import UserError
@@ -150,7 +150,7 @@ class ProposalNetwork(RegionProposalNetwork):
         self, images: ImageList, features: dict[str, Tensor], targets: list[dict[str, Tensor]] | None = None
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """As torchvision's; its losses have no weights, so those with weights repeat what it does."""
-        if not self.training or targets is None or self.pseudo_weight == 1:
+        if not self.training or targets is None or not weighs(targets, self.pseudo_weight):
             return super().forward(images, features, targets)
         maps = list(features.values())
         logits_of, deltas_of = self.head(maps)

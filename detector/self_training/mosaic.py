@@ -45,6 +45,7 @@ def mosaic(target: BoxedImage, source: Callable[[], BoxedImage], rng: np.random.
             torch.cat(boxes),
             torch.cat([each.labels for each in images]),
             torch.cat([each.reviewed for each in images]),
+            torch.cat([each.weights for each in images]),
             all(each.complete for each in images),
         )
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from detector.config import KEYS, Settings
 from detector.data.reviewed import reviewed_counts
@@ -18,8 +19,10 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import build_pseudo_boxes
 from detector.self_training.choose import mean_scores
 from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.fuse import Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
+from detector.structures import Detections
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest, read_json
@@ -102,10 +105,18 @@ def find_pseudo_boxes(
         choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], FasterRCNN))
         precision = build_precision(cfg, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
-    boxes = {index: choose(index, mean_scores(scores)) for index, *scores in zip(own, *found, strict=True)}
-    for others in gather(boxes):
+    boxes, supports = dict[int, Detections](), dict[int, Tensor]()
+    for index, *each in zip(own, *found, strict=True):
+        scores = mean_scores(each)
+        boxes[index] = choose(index, scores)
+        if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
+            supports[index] = support(of_teacher, scores)
+    for others, others_supports in gather((boxes, supports)):
         boxes |= others
+        supports |= others_supports
     with sync_errors():
+        if training_set.teacher:
+            boxes = _fuse(training_set, boxes, supports, folder)
         if is_main():
             write_pseudo_set(
                 folder / "pseudo",
@@ -117,6 +128,42 @@ def find_pseudo_boxes(
     count = sum(len(image.boxes) for image in boxes.values())
     found_by = ", ".join(map(str, weights))
     logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
+
+
+def _fuse(
+    training_set: TrainingSet, boxes: Mapping[int, Detections], supports: Mapping[int, Tensor], folder: Path
+) -> dict[int, Detections]:
+    """The boxes joined with those of the teacher; writes FOLDER/teacher.json, the trust in its classes."""
+    dataset, reviewed = training_set.dataset, training_set.reviewed
+    trust = trust_of(training_set, [supports.get(i, torch.zeros(0)) for i in range(len(dataset))])
+    labels = torch.from_numpy(training_set.labels())  # (N, C)
+    values = trust.describe(dataset.class_names)
+    if is_main():
+        write_json(folder / "teacher.json", values)
+        for name, of_class in values.items():
+            logger.info("teacher     %s: trust %.2f, %s", name, of_class["of_boxes"], of_class["advice"])
+    counts = reviewed_counts(reviewed, dataset.image_ids)
+    return {
+        i: fuse(
+            *(boxes[i], training_set.teacher.get(dataset.image_ids[i]), labels[i], trust),
+            fixed=counts[i][0],
+            complete=counts[i][1],
+        )
+        for i in range(len(dataset))
+    }
+
+
+def trust_of(training_set: TrainingSet, supports: Sequence[Tensor] | None) -> Trust:
+    """The trust in the teacher of a training set; `supports` as of :func:`estimate_trust`."""
+    dataset, reviewed = training_set.dataset, training_set.reviewed
+    shown = torch.from_numpy(training_set.labels())  # (N, C)
+    known = torch.ones_like(shown)
+    for row, image_id in enumerate(dataset.image_ids):
+        complete = image_id in reviewed and reviewed[image_id].complete
+        if (unknown := dataset.unknown(row)) is not None and not complete:
+            known[row] = ~unknown | shown[row]
+    found = [training_set.teacher.get(image_id) for image_id in dataset.image_ids]
+    return estimate_trust(found, shown, known, supports)
 
 
 def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:

@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from PIL import Image
+from torch import Tensor
 
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
@@ -82,6 +84,12 @@ def read_reviewed_counts(root: str | Path, split: str) -> list[tuple[int, bool]]
     """What :func:`write_pseudo_set` was told as `reviewed`, from SPLIT.json."""
     images = read_coco(Path(root) / f"{split}.json")
     return [(len(image.true_boxes), image.complete) for image in images]
+
+
+def read_weights(root: str | Path, split: str) -> list[Tensor]:
+    """The weight (G,) of each box of each image: the score that it was written with."""
+    images = read_coco(Path(root) / f"{split}.json")
+    return [torch.tensor([float(box.score or 0.0) for box in image.boxes]) for image in images]
 
 
 def _file_name(image_id: str) -> str:

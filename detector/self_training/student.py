@@ -18,7 +18,7 @@ from detector.engine.run_folder import check_same_start, record_run, resume_run
 from detector.self_training.box_loader import BoxDataset, IndexedImages
 from detector.self_training.build import build_box_loader, build_faster_rcnn, build_pseudo_boxes
 from detector.self_training.faster_rcnn import FasterRCNN
-from detector.self_training.pseudo_set import read_reviewed_counts
+from detector.self_training.pseudo_set import read_reviewed_counts, read_weights
 from detector.self_training.teacher import TeacherStudent, distort_images, teacher_decay
 from detector.utils.distributed import sync_errors, world_size
 from detector.utils.reproducibility import seed_everything
@@ -42,7 +42,8 @@ def train_detector(
         seed_everything(cfg.seed, cfg.deterministic)
         pseudo = folder / "pseudo"
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
-        reviewed = read_reviewed_counts(pseudo, cfg.datasets.train_split) if _weighs_boxes(cfg) else ()
+        split, fused = cfg.datasets.train_split, bool(cfg.datasets.teacher)
+        reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg) else ()
         model = build_faster_rcnn(cfg).to(device)
         if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
             model.backbone.body.load_state_dict(backbone_of(found_by))
@@ -55,6 +56,7 @@ def train_detector(
         copy_paste=cfg.self_train.copy_paste,
         mosaic=cfg.self_train.mosaic,
         pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
+        weights=read_weights(pseudo, split) if fused else (),
     )
     _train(cfg, folder, device, model, images, factors)
 

@@ -47,6 +47,24 @@ class Hints(TensorFields):
 
 
 @dataclass(frozen=True, eq=False)
+class TeacherBoxes(TensorFields):
+    """The T boxes that a teacher, such as a zero-shot model, found in one image; best first.
+
+    `len(found)` is T, and a tensor of indices or booleans selects boxes.
+    """
+
+    boxes: Tensor  # (T, 4) float32 xyxy in pixels of the image
+    scores: Tensor  # (T,) float32 in [0, 1], descending
+    labels: Tensor  # (T,) int64, foreground class index in [0, C); -1: the teacher knows no classes
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, rows: Tensor) -> "TeacherBoxes":
+        return self.map(lambda field: field[rows])
+
+
+@dataclass(frozen=True, eq=False)
 class Sample(TensorFields):
     """One image with its proposals and image-level labels."""
 

@@ -56,6 +56,20 @@ def model_words(model: str) -> list[str]:
     return [] if model == "auto" else ["--model", model]
 
 
+def add_teacher_options(parser: argparse.ArgumentParser) -> None:
+    """--teacher and --classes, for the commands that read what a teacher found."""
+    what = "boxes and masks that a teacher found, docs/teachers.md; short for DATASETS.TEACHER FOUND"
+    parser.add_argument("--teacher", metavar="FOUND", help=what)
+    what = "table of its class names, CSV with teacher,class; short for DATASETS.TEACHER_CLASSES TABLE"
+    parser.add_argument("--classes", metavar="TABLE", help=what)
+
+
+def teacher_words(options: argparse.Namespace) -> list[str]:
+    """The options of :func:`add_teacher_options` as KEY VALUE words."""
+    words = ["DATASETS.TEACHER", options.teacher] if options.teacher else []
+    return words + (["DATASETS.TEACHER_CLASSES", options.classes] if options.classes else [])
+
+
 def parse_config(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *, required: bool = True
 ) -> argparse.Namespace:

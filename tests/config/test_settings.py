@@ -355,7 +355,7 @@ def test_the_home_folder_and_variables_in_paths(monkeypatch, value, expected):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("SETS", "/sets")
     paths = [key for key in KEYS.values() if key.path]
-    assert len(paths) == 9
+    assert len(paths) == 11
     assert [key.read(value) for key in paths] == [expected] * 9
 
 

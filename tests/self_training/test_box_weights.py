@@ -41,6 +41,17 @@ def test_weights_by_hand() -> None:
     assert sample_weights(foreground, matched, review(0), 0.25).tolist() == [0.25] * 4
 
 
+def test_boxes_may_have_weights_of_their_own() -> None:
+    foreground, matched = torch.tensor([True, True, False]), torch.tensor([0, 1, 0])
+    target = {**review(1), "weights": torch.tensor([1.0, 0.5])}
+    assert sample_weights(foreground, matched, target, 0.5).tolist() == [1, 0.25, 0.5]
+    plain, ones = losses_of(), [{**review(0), "weights": torch.ones(count)} for count in (2, 1)]
+    for name, loss in losses_of(*ones).items():
+        torch.testing.assert_close(loss, plain[name])
+    none = [{**review(0), "weights": torch.zeros(count)} for count in (2, 1)]
+    assert float(losses_of(*none)["loss_box_reg"].detach()) == 0
+
+
 def test_an_anchor_has_the_weight_of_the_box_that_it_matches() -> None:
     anchors = torch.tensor([[6.0, 6, 41, 46], [31, 20, 70, 55], [0, 0, 9, 9]])
     targets = [{"boxes": BOXES, **review(1)}, {"boxes": BOXES[:0], **review(0, True)}]

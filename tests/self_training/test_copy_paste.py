@@ -17,13 +17,13 @@ def other_image():
     boxes = torch.tensor([[20.0 * i, 4, 20 * i + 16, 30] for i in range(4)])
     for shade, (x1, y1, x2, y2) in zip(SHADES, boxes.int().tolist(), strict=True):
         image[:, y1:y2, x1:x2] = shade
-    return BoxedImage(
-        image, boxes, torch.tensor([1, 2, 1, 3]), torch.tensor([True, False, False, False]), True
-    )
+    labels, reviewed = torch.tensor([1, 2, 1, 3]), torch.tensor([True, False, False, False])
+    return BoxedImage(image, boxes, labels, reviewed, labels / 10, True)
 
 
 def without_boxes(image):
-    return replace(image, boxes=image.boxes[:0], labels=image.labels[:0], reviewed=image.reviewed[:0])
+    fields = {name: getattr(image, name)[:0] for name in ("boxes", "labels", "reviewed", "weights")}
+    return replace(image, **fields)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -31,11 +31,12 @@ def test_the_boxes_are_where_the_objects_are(seed):
     white = torch.full((3, 60, 60), 255, dtype=torch.uint8)
     own = {7: [0, 0, 60, 60], 8: [2, 2, 4, 4]}  # an object covers half of the larger one at most
     boxes, labels = torch.tensor(list(own.values())).float(), torch.tensor(list(own))
-    target = BoxedImage(white, boxes, labels, torch.tensor([True, False]), True)
+    target = BoxedImage(white, boxes, labels, torch.tensor([True, False]), labels / 10, True)
     made = paste_objects(target, other_image, np.random.default_rng(seed))
     assert (white == 255).all()
     assert made.reviewed.tolist() == [label in (7, 1) for label in made.labels.tolist()]
     assert made.reviewed.sort(descending=True, stable=True)[0].equal(made.reviewed)
+    assert made.weights.equal(made.labels / 10)
     outside, pasted = torch.ones(60, 60, dtype=torch.bool), []
     for (x1, y1, x2, y2), label in zip(made.boxes.int().tolist(), made.labels.tolist(), strict=True):
         if label in own:
@@ -56,7 +57,9 @@ def test_the_boxes_are_where_the_objects_are(seed):
 def test_a_box_that_is_more_than_half_covered_goes():
     white = torch.full((3, 20, 20), 255, dtype=torch.uint8)
     boxes = torch.tensor([[float(x), y, x + 4, y + 4] for x in range(0, 20, 4) for y in range(0, 20, 4)])
-    target = BoxedImage(white, boxes, torch.arange(10, 35), torch.zeros(25, dtype=torch.bool), False)
+    target = BoxedImage(
+        white, boxes, torch.arange(10, 35), torch.zeros(25, dtype=torch.bool), torch.ones(25), False
+    )
     gone = 0
     for seed in range(20):
         if np.random.default_rng(seed).integers(1, 3) == 2:

@@ -17,7 +17,8 @@ def image_of(shade, height, width, *, complete=True):
     for row, (x1, y1, x2, y2) in enumerate(boxes.tolist()):
         image[:, y1:y2, x1:x2] = shade + row
     reviewed = torch.tensor([shade in (20, 40), False])
-    return BoxedImage(image, boxes.float(), torch.tensor([shade, shade + 1]), reviewed, complete)
+    labels = torch.tensor([shade, shade + 1])
+    return BoxedImage(image, boxes.float(), labels, reviewed, labels / 100, complete)
 
 
 def mosaic_of(target, others, seed=0):
@@ -35,6 +36,7 @@ def test_each_image_is_there_as_a_whole_in_its_shape_and_touches_the_center(seed
     assert made.image.dtype == torch.uint8
     assert set(made.labels[:2].tolist()) == {20, 40}  # reviewed ones come first
     assert made.reviewed.tolist() == [True] * 2 + [False] * 6
+    assert made.weights.equal(made.labels / 100)
     boxes = dict(zip(made.labels.tolist(), made.boxes.tolist(), strict=True))
     quarters = set()
     for shade, (height, width) in SIZES.items():
@@ -67,7 +69,8 @@ def test_a_seed_decides_and_the_images_stay():
 
 def test_images_without_boxes_and_of_one_pixel():
     empty = image_of(20, 50, 50)
-    empty = replace(empty, boxes=empty.boxes[:0], labels=empty.labels[:0], reviewed=empty.reviewed[:0])
+    fields = {name: getattr(empty, name)[:0] for name in ("boxes", "labels", "reviewed", "weights")}
+    empty = replace(empty, **fields)
     assert mosaic_of(empty, [empty] * 3).boxes.shape == (0, 4)
     line = image_of(20, 1, 50)
     assert mosaic_of(line, []) is line

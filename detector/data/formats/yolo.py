@@ -26,7 +26,7 @@ from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import read_json, read_text
 
 _IMAGES = "images/"  # a list names images below the folder of data.yaml
-_FARTHEST = 2.0  # in sizes of the image: coordinates that are larger are in pixels
+FARTHEST = 2.0  # in sizes of the image: coordinates that are larger are in pixels
 # Files of class names, of which the first counts: of Ultralytics, Roboflow and FiftyOne; of Darknet; of
 # LabelImg and Label Studio, which also writes notes.json.
 _DATA = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "*.yaml", "*.yml")
@@ -313,7 +313,7 @@ def _read_shares(
         values = values[:4]
     if len(values) == 5:
         *values, score = values
-    if not all(abs(value) <= _FARTHEST for value in values):  # nan is not, either
+    if not all(abs(value) <= FARTHEST for value in values):  # nan is not, either
         raise ValueError
     if len(values) == 4:
         x, y, w, h = values

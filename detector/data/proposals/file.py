@@ -178,6 +178,23 @@ class Proposals(Mapping[str, Tensor]):
             )
 
 
+class JoinedProposals(Proposals):
+    """The proposals of a file after those of others, such as a teacher, which come first: they are few.
+
+    Args:
+        own: those of the file, whose checksums, sizes and counts these are.
+        others: boxes (R, 4) of some images, by id, inside their images.
+    """
+
+    def __init__(self, own: Proposals, others: Mapping[str, Tensor]):
+        self.__dict__.update(vars(own))
+        self._others = others
+
+    def __getitem__(self, image_id: str) -> Tensor:
+        own, others = super().__getitem__(image_id), self._others.get(image_id)
+        return own if others is None else torch.cat([others, own])
+
+
 def save_proposals(
     path: str | Path,
     image_ids: Sequence[str],

@@ -1,0 +1,163 @@
+"""What a teacher adds to tags, and tags to a teacher: simulated teachers of five qualities.
+
+    python benchmarks/teachers.py toybox [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
+
+The first argument is a data set of few_boxes.py: toybox, photos, doom or pcb. Its ground-truth boxes are
+spoiled as QUALITIES says, and written as a teacher's file, so that its quality is known.
+
+* "tags": PCL on tags alone, and "student_tags", the Faster R-CNN that learns from it.
+* "both_QUALITY": the same with the boxes of the teacher, DATASETS.TEACHER; "student_both_QUALITY": its
+  student.
+* "alone_QUALITY": the teacher's boxes as if a person had reviewed them, complete, without a look at the tags;
+  "student_alone_QUALITY" is a Faster R-CNN trained on nothing but these.
+
+runs/methods_teachers_SET/student_both_QUALITY_SEED/self_train/teacher.json (in round_1 where the student has
+a teacher of its own) has the estimated trust in each class.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from few_boxes import DATA, take_data_set
+from methods import ROOT, compare
+
+from detector.config import load_cfg
+from detector.data.build import build_dataset
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.structures import Annotation
+
+
+class Quality(NamedTuple):
+    """How a teacher is worse than the ground truth; shares are of objects or images."""
+
+    missed: float = 0.0  # objects without a box
+    merged: float = 0.0  # pairs of objects of a class in an image that get one box
+    parts: float = 0.0  # objects of which the box has one half
+    jitter: float = 0.0  # standard deviation of each side, as a share of the width or height
+    wrong: float = 0.0  # objects whose box is of another class
+    extra: float = 0.0  # boxes per image, on average, at random places and of random classes
+    unknown: float = 0.0  # classes of which the teacher finds nothing
+
+
+QUALITIES = {
+    "blind": Quality(missed=0.95, extra=2.0),
+    "poor": Quality(missed=0.5, merged=0.2, parts=0.3, jitter=0.1, wrong=0.2, extra=1.0, unknown=0.3),
+    "middle": Quality(missed=0.3, merged=0.1, parts=0.15, jitter=0.06, wrong=0.1, extra=0.5, unknown=0.2),
+    "good": Quality(missed=0.1, merged=0.05, parts=0.05, jitter=0.03, wrong=0.03, extra=0.2),
+    "perfect": Quality(),
+}
+
+
+def simulate(dataset: AnnotatedImages, quality: Quality, seed: int) -> dict[str, list[dict[str, Any]]]:
+    """The boxes of a simulated teacher in each image, by id: label, box and score."""
+    rng = np.random.default_rng([seed, 58])
+    count = len(dataset.class_names)
+    unknown = set(rng.permutation(count)[: round(quality.unknown * count)].tolist())
+    found = {}
+    for index, image_id in enumerate(dataset.image_ids):
+        truth, size = dataset.annotation(index), dataset.image_size(index)
+        assert truth is not None
+        boxes = [] if truth is None else _spoiled(truth, quality, count, rng)
+        for _ in range(rng.poisson(quality.extra)):
+            boxes.append((int(rng.integers(count)), _anywhere(size, rng), rng.beta(2, 4)))
+        found[image_id] = [
+            {"label": dataset.class_names[label], "box": clipped, "score": round(float(score), 4)}
+            for label, box, score in boxes
+            if label not in unknown and (clipped := _clipped(box, size))
+        ]
+    return found
+
+
+Found = tuple[int, np.ndarray, float]  # class, box, score
+
+
+def _spoiled(truth: Annotation, quality: Quality, count: int, rng: np.random.Generator) -> list[Found]:
+    clear = ~(truth.crowd | truth.difficult)
+    objects = list(zip(truth.labels[clear].tolist(), truth.boxes[clear].double().numpy(), strict=True))
+    merged: list[tuple[int, np.ndarray]] = []
+    for label, box in objects:
+        last = merged[-1] if merged else None
+        if last and last[0] == label and rng.random() < quality.merged:
+            around = np.r_[np.minimum(last[1][:2], box[:2]), np.maximum(last[1][2:], box[2:])]
+            merged[-1] = label, around
+        else:
+            merged.append((label, box))
+    boxes = []
+    for label, box in merged:
+        if rng.random() < quality.missed:
+            continue
+        if count > 1 and rng.random() < quality.wrong:
+            label = (label + int(rng.integers(1, count))) % count
+        sides = np.tile(box[2:] - box[:2], 2)  # (4,)
+        if rng.random() < quality.parts:
+            side = int(rng.integers(4))  # which half goes
+            box = box.copy()
+            box[side] += sides[side] / 2 * (1 if side < 2 else -1)
+        boxes.append((label, box + rng.normal(0, quality.jitter, 4) * sides, rng.beta(5, 2)))
+    return boxes
+
+
+def _anywhere(size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    height, width = size
+    w, h = rng.uniform(0.1, 0.5, 2) * [width, height]
+    x, y = rng.uniform(0, width - w), rng.uniform(0, height - h)
+    return np.array([x, y, x + w, y + h])
+
+
+def _clipped(box: np.ndarray, size: tuple[int, int]) -> list[float]:
+    """The box within its image; [] where it has less than 2 pixels there."""
+    inside = box.clip(0, [size[1], size[0]] * 2).round(2)
+    return inside.tolist() if (inside[2:] - inside[:2] >= 2).all() else []
+
+
+def as_reviewed(dataset: AnnotatedImages, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The same boxes as a COCO file that says that a person has reviewed all of each image."""
+    images, annotations = [], []
+    for index, image_id in enumerate(dataset.image_ids):
+        height, width = dataset.image_size(index)
+        name = f"{image_id}{dataset.image_path(index).suffix}"
+        row = {"id": index + 1, "file_name": name, "height": height, "width": width}
+        images.append(row | {"reviewed": True})
+        for box in found[image_id]:
+            x1, y1, x2, y2 = box["box"]
+            annotation = {"id": len(annotations) + 1, "image_id": index + 1, "reviewed": True, "iscrowd": 0}
+            annotation |= {"category_id": dataset.class_names.index(box["label"]) + 1}
+            annotations.append(
+                annotation | {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}
+            )
+    categories = [{"id": number, "name": name} for number, name in enumerate(dataset.class_names, start=1)]
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str], seeds: int) -> None:
+    """Write the teachers' files of each quality and seed."""
+    cfg, folder = load_cfg(ROOT / DATA[data_set], overrides), ROOT / f"runs/teachers_{data_set}"
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
+    folder.mkdir(parents=True, exist_ok=True)
+    for quality, values in QUALITIES.items():
+        for seed in range(seeds):
+            found = simulate(dataset, values, seed)
+            (folder / f"{quality}_{seed}.json").write_text(json.dumps(found))
+            (folder / f"{quality}_{seed}_reviewed.json").write_text(json.dumps(as_reviewed(dataset, found)))
+
+
+def variants(data_set: str) -> dict[str, tuple[str, ...]]:
+    """The config overrides of each weak detector."""
+    folder = f"runs/teachers_{data_set}"
+    found: dict[str, tuple[str, ...]] = {"tags": ()}
+    for quality in QUALITIES:
+        found[f"both_{quality}"] = "DATASETS.TEACHER", f"{folder}/{quality}_{{seed}}.json"
+        found[f"alone_{quality}"] = "DATASETS.BOXED", f"{folder}/{quality}_{{seed}}_reviewed.json"
+    return found
+
+
+if __name__ == "__main__":
+    data_set = take_data_set()
+    weak = variants(data_set)
+    students = {f"student_{name}": ((name,), ()) for name in weak}
+    seeds = int(sys.argv[sys.argv.index("--seeds") + 1]) if "--seeds" in sys.argv else 3
+    compare(f"teachers_{data_set}", DATA[data_set], weak, students, partial(prepare, data_set, seeds=seeds))

@@ -1,0 +1,225 @@
+"""From what a teacher found to boxes of the images of a data set."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.datasets.coco import COCODataset
+from detector.data.reviewed import find_id
+from detector.data.teacher.classes import LEFT_OUT, match_names, read_class_table
+from detector.data.teacher.files import Found, FoundImage, read_found
+from detector.structures import TeacherBoxes
+from detector.utils.errors import DataError, counted, shortened
+
+_TOLERANCE = 2.0  # pixels that a box may extend out of its image without a warning
+_MOST_OUTSIDE = (
+    0.2  # share of boxes whose center is outside: with more, they were made for images of another size
+)
+
+
+def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
+    """What a teacher found in the images of a split, by their ids.
+
+    Boxes are clipped to their image. An image that is not in the result is one that the teacher has not seen;
+    where the file has no entries for images without boxes, the teacher has seen all.
+
+    Args:
+        path: of :func:`read_found`.
+        table: of :func:`read_class_table`; None: only names that are classes have one.
+
+    Raises:
+        FileNotFoundError: there is no such path or table.
+        DataError: it has another form; an image or a mask of another size; a score outside of [0, 1]; many
+            boxes outside of their image; no image of the split; or no name of a class. Names file and image.
+    """
+    found = read_found(path)
+    images = _match_images(path, found, dataset)
+    columns = _match_classes(path, table, found, images.values(), dataset.class_names)
+    boxes: dict[str, TeacherBoxes] = {}
+    outside = _Outside(path)
+    for index, image_id in enumerate(dataset.image_ids):
+        if image_id in images:
+            boxes[image_id] = _fit(path, images[image_id], dataset.image_size(index), columns, outside)
+        elif not found.lists_empty:
+            boxes[image_id] = _tensors(np.zeros((0, 4)), [], [])
+    outside.warn()
+    _warn_of_missing(path, found, boxes, images, dataset)
+    return boxes
+
+
+def teacher_proposals(teacher: Mapping[str, TeacherBoxes]) -> dict[str, Tensor]:
+    """The boxes (T, 4) of each image, best first, to be proposals beside others."""
+    return {image_id: found.boxes for image_id, found in teacher.items()}
+
+
+def _match_images(path: Path, found: Found, dataset: AnnotatedImages) -> dict[str, FoundImage]:
+    """The images of the split by their ids; of entries of the same image all boxes count."""
+    ids = set(dataset.image_ids)
+    by_name = _unique((image_id.rpartition("/")[2], image_id) for image_id in dataset.image_ids)
+    if isinstance(dataset, COCODataset):
+        numbers = dict(zip(map(str, dataset.coco_ids), dataset.image_ids, strict=True))
+    else:  # as Ultralytics and pycocotools write "000005"
+        digits = (each for each in dataset.image_ids if each.isascii() and each.isdigit())
+        numbers = _unique((str(int(each)), each) for each in digits)
+    images: dict[str, FoundImage] = {}
+    others = []
+    for image in found.images:
+        name = image.name.replace("\\", "/")
+        image_id = find_id(name, ids)
+        if image_id not in ids:
+            last = find_id(name.rpartition("/")[2], by_name)
+            image_id = numbers.get(name) or by_name.get(last) or ""
+        if not image_id:
+            others.append(image.name)
+        elif image_id in images:
+            earlier = images[image_id]
+            images[image_id] = earlier._replace(boxes=earlier.boxes + image.boxes)
+        else:
+            images[image_id] = image
+    if not images and found.images:
+        names = f"{found.images[0].name!r} there, {dataset.image_ids[0]!r} here"
+        raise DataError(
+            f"{path}: none of its {len(found.images)} images is in {dataset.name} (such as {names})"
+        )
+    if others:
+        warnings.warn(
+            f"{path}: {counted(len(others), 'image is', 'images are')} not in {dataset.name} and not used, "
+            f"such as {shortened(others, 3)}",
+            stacklevel=4,
+        )
+    return images
+
+
+def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The values of keys that occur once."""
+    pairs = list(pairs)
+    often = Counter(key for key, _ in pairs)
+    return {key: value for key, value in pairs if often[key] == 1}
+
+
+def _match_classes(
+    path: Path, table: Path | None, found: Found, images: Iterable[FoundImage], class_names: Sequence[str]
+) -> dict[str | int, int]:
+    """The column of each label; a warning counts the boxes of the others."""
+    often: Counter[str | int] = Counter()
+    first: dict[str | int, str] = {}
+    for image in images:
+        for box in image.boxes:
+            if box.label is not None:
+                often[box.label] += 1
+                first.setdefault(box.label, image.name)
+    columns = match_names(
+        often, found.names, read_class_table(table, class_names) if table else {}, class_names
+    )
+    unmapped = [label for label, _ in often.most_common() if label not in columns]
+    if not unmapped:
+        return columns
+    shown = shortened([f"{found.names.get(label, label)!r} ({often[label]})" for label in unmapped])
+    how = "name their classes in a table (DATASETS.TEACHER_CLASSES; --classes): a line 'name,class' for each"
+    if not any(column != LEFT_OUT for column in columns.values()):
+        raise DataError(
+            f"{path}: none of its classes is one of {shortened(class_names)}: {shown}, the first in image "
+            f"{first[unmapped[0]]!r}; {how}"
+        )
+    warnings.warn(
+        f"{path}: {counted(sum(often[label] for label in unmapped), 'box is', 'boxes are')} of classes that "
+        f"nobody mapped and left out: {shown}, the first in image {first[unmapped[0]]!r}; {how}",
+        stacklevel=4,
+    )
+    return columns
+
+
+class _Outside:
+    """Counts the boxes that extend out of their images."""
+
+    def __init__(self, path: Path):
+        self.path, self.count, self.away, self.total, self.first = path, 0, 0, 0, ""
+
+    def add(self, name: str, boxes: np.ndarray, size: tuple[int, int]) -> None:
+        height, width = size
+        far = (boxes < -_TOLERANCE) | (boxes > np.array([width, height] * 2) + _TOLERANCE)  # (T, 4)
+        self.total += len(boxes)
+        self.count += int(far.any(axis=1).sum())
+        centers = (boxes[:, :2] + boxes[:, 2:]) / 2  # (T, 2); models let boxes extend, but not lie, outside
+        self.away += int(((centers < 0) | (centers > [width, height])).any(axis=1).sum())
+        if far.any() and not self.first:
+            box = boxes[far.any(axis=1)][0].round(1).tolist()
+            self.first = f"image {name!r} has the box {box}, and is {width} wide and {height} high"
+
+    def warn(self) -> None:
+        """Warn of such boxes, or raise where the centers of many are outside."""
+        if self.away > _MOST_OUTSIDE * self.total:
+            raise DataError(
+                f"{self.path}: {self.away} of {self.total} boxes lie outside of their image: were they made "
+                f"for images of another size, or turned? The first: {self.first}"
+            )
+        if self.count:
+            warnings.warn(
+                f"{self.path}: {self.count} of {self.total} boxes extend out of their image and are clipped; "
+                f"the first: {self.first}",
+                stacklevel=4,
+            )
+
+
+def _fit(
+    path: Path,
+    image: FoundImage,
+    size: tuple[int, int],
+    columns: Mapping[str | int, int],
+    outside: _Outside,
+) -> TeacherBoxes:
+    """The boxes of one image that have a class of the data set, or are of a teacher without classes."""
+    for what, found in (("", image.size), *((" a mask of", box.size) for box in image.boxes)):
+        if found is not None and found != size:
+            raise DataError(
+                f"{path}: image {image.name!r} has{what} the (height, width) {tuple(found)}, expected {size}"
+            )
+    known = [box for box in image.boxes if box.label is None or columns.get(box.label, LEFT_OUT) != LEFT_OUT]
+    height, width = size
+    boxes = np.array([box.box for box in known], dtype=np.float64).reshape(-1, 4)
+    boxes = boxes * ([width, height] * 2 if image.relative else 1)
+    outside.add(image.name, boxes, size)
+    labels = [-1 if box.label is None else columns[box.label] for box in known]
+    return _tensors(boxes.clip(0, [width, height] * 2), [box.score for box in known], labels)
+
+
+def _tensors(boxes: np.ndarray, scores: Sequence[float], labels: Sequence[int]) -> TeacherBoxes:
+    """Those boxes that have an area, best first."""
+    found = TeacherBoxes(
+        torch.from_numpy(boxes.astype(np.float32)),
+        torch.tensor(scores, dtype=torch.float32),
+        torch.tensor(labels, dtype=torch.int64),
+    )
+    keep = (found.boxes[:, 2:] > found.boxes[:, :2]).all(dim=1).nonzero()[:, 0]
+    return found[keep[found.scores[keep].argsort(descending=True, stable=True)]]
+
+
+def _warn_of_missing(
+    path: Path,
+    found: Found,
+    boxes: Mapping[str, TeacherBoxes],
+    images: Mapping[str, FoundImage],
+    dataset: AnnotatedImages,
+) -> None:
+    if not any(len(each) for each in boxes.values()):
+        warnings.warn(
+            f"{path}: the teacher found nothing in the {len(dataset)} images of {dataset.name}: training is "
+            "from tags alone",
+            stacklevel=4,
+        )
+        return
+    if missing := [image_id for image_id in dataset.image_ids if image_id not in images]:
+        what = (
+            "they are trained from tags alone" if found.lists_empty else "taken as: nothing was found there"
+        )
+        warnings.warn(
+            f"{path}: {counted(len(missing), 'image', 'images')} of {dataset.name} have no entry, such as "
+            f"{missing[0]!r}: {what}",
+            stacklevel=4,
+        )

@@ -1,0 +1,214 @@
+"""Pseudo boxes from two sources: a weak detector, trained on tags, and a teacher that knows other things.
+
+How far a class of the teacher is trusted is estimated without boxes, from two independent checks:
+
+* Tags. Where an image is known not to show a class, each of the teacher's boxes of it is false. If false
+  boxes are as frequent in images that show it, their share there, and so the precision, is known, for each
+  threshold of the score. The recall of its image labels is known as well.
+* The weak detector. The scores that it gives to the teacher's boxes, relative to its best one in the image,
+  tell whether it takes them for the object.
+
+With no trust the result is what the weak detector found alone; with full trust it is what the teacher found,
+filtered by the tags. The Faster R-CNN learns each box with the weight that it has here; the steps with its
+own moving average (SELF_TRAIN.TEACHER_STEPS) come after that and may overrule both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from detector.layers import nms
+from detector.structures import Detections, Scores, TeacherBoxes, box_iou
+
+_SAME = 0.5  # IoU of two boxes of a class that are taken for one object
+_NEAR = 0.7  # IoU of a proposal that stands for a box of the teacher
+_SUPPORTED = 0.2  # share of the best score of the image: with more, the weak detector supports a box
+_LEAST = 0.1  # a box of less weight is not learned
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far the C classes of a teacher are trusted, and why; all (C,) float32 in [0, 1]."""
+
+    thresholds: Tensor  # boxes of lower scores are left out; inf: all
+    precision: Tensor  # share of its boxes in images with the tag that are more than chance
+    recall: Tensor  # share of the images with the tag in which it finds the class
+    denied: Tensor  # share of the images without the tag in which it finds the class
+    agreement: Tensor  # share of its boxes in images with the tag that the weak detector supports
+
+    @property
+    def of_boxes(self) -> Tensor:
+        """The weight of a box that the teacher alone has found."""
+        return self.precision * self.agreement
+
+    @property
+    def overruling(self) -> Tensor:
+        """How far a box that the teacher did not find is none; the weight of such a box is 1 less this."""
+        return self.of_boxes * self.recall
+
+    def describe(self, class_names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The values of each class, the two that follow from them, and the advice; None: no threshold."""
+        columns = vars(self) | {"of_boxes": self.of_boxes, "overruling": self.overruling}
+        found: dict[str, dict[str, Any]] = {}
+        for c, name in enumerate(class_names):
+            values = {key: float(column[c]) for key, column in columns.items()}
+            found[name] = {
+                key: round(value, 4) if value < torch.inf else None for key, value in values.items()
+            }
+            found[name]["advice"] = advice(found[name])
+        return found
+
+
+def support(found: TeacherBoxes, scores: Scores) -> Tensor:
+    """(T,) the score that a weak detector gives each box of a teacher, as a share of its best in the image.
+
+    The score of a box is the best of the proposals near it; 0 where there is none, nan without a class.
+    """
+    if not len(found) or not len(scores.scores):
+        return torch.zeros(len(found)).where(found.labels >= 0, torch.nan)
+    boxes, values = scores.boxes.cpu(), scores.scores.cpu()
+    columns = found.labels.clamp(min=0)
+    near = torch.stack([box_iou(found.boxes[i : i + 1], boxes[:, c])[0] for i, c in enumerate(columns)])
+    of_class = values[:, columns].T  # (T, R)
+    best = of_class.where(near >= _NEAR, 0.0).amax(dim=1) / of_class.amax(dim=1).clamp(min=1e-12)
+    return best.where(found.labels >= 0, torch.nan)
+
+
+def estimate_trust(
+    teacher: Sequence[TeacherBoxes | None], shown: Tensor, known: Tensor, supports: Sequence[Tensor] | None
+) -> Trust:
+    """The trust in each class of a teacher.
+
+    Args:
+        teacher: of each of N images; None: the teacher has not seen it.
+        shown: (N, C) bool, the tags.
+        known: (N, C) bool, False where nobody knows whether an image shows a class.
+        supports: of each image, by :func:`support`; None: there is no weak detector, and the agreement is 1.
+    """
+    rows = [row for row, found in enumerate(teacher) if found is not None]
+    columns = []
+    for c in range(shown.shape[1]):
+        counts = {True: 0, False: 0}  # images that show the class, and that are known not to
+        boxes: dict[bool, list[tuple[float, int, float]]] = {True: [], False: []}  # score, image, support
+        for row in rows:
+            found = teacher[row]
+            if found is None or not known[row, c]:
+                continue
+            tagged, of_class = bool(shown[row, c]), found.labels == c
+            counts[tagged] += 1
+            agreed = torch.ones(len(found)) if supports is None else supports[row]
+            pairs = zip(found.scores[of_class].tolist(), agreed[of_class].tolist(), strict=True)
+            boxes[tagged] += [(score, row, value) for score, value in pairs]
+        columns.append(_of_class(boxes, counts))
+    return Trust(*torch.tensor(columns, dtype=torch.float32).reshape(-1, 5).unbind(dim=1))
+
+
+def _of_class(
+    boxes: Mapping[bool, list[tuple[float, int, float]]], counts: Mapping[bool, int]
+) -> tuple[float, float, float, float, float]:
+    """The five values of :class:`Trust` of a class.
+
+    With n boxes of at least a score in images with the tag, and f expected to be false by those without it,
+    n - f are right. The threshold is the one of the highest F1 = 2 (n - f) / (n + m), where m is the
+    greatest n - f of any. Of the precision, (n - f) / n, the standard deviation of f is subtracted.
+    """
+    ratio = counts[True] / counts[False] if counts[False] else 0.0
+    right, wrong = (torch.tensor([box[0] for box in boxes[tagged]]) for tagged in (True, False))
+    if not len(right):
+        return float("inf"), 0.0, 0.0, 0.0, 0.0
+    candidates = right.unique()  # ascending
+    n = (right >= candidates[:, None]).sum(dim=1).double()
+    false = (wrong >= candidates[:, None]).sum(dim=1).double()
+    net = n - ratio * false
+    best = int((net / (n + net.max().clamp(min=1e-9))).argmax())  # the first, so the lowest of equal ones
+    threshold, expected = float(candidates[best]), ratio * float(false[best])
+    deviation = expected**0.5 + ratio * float(false[best]) ** 0.5
+    precision = max(0.0, float(net[best]) - deviation) / float(n[best])
+    kept = {tagged: [box for box in boxes[tagged] if box[0] >= threshold] for tagged in boxes}
+    images = {tagged: len({row for _, row, _ in kept[tagged]}) for tagged in kept}
+    recall = images[True] / counts[True]
+    denied = images[False] / counts[False] if counts[False] else 0.0
+    agreed = sum(value >= _SUPPORTED for _, _, value in kept[True]) / len(kept[True])
+    return threshold, precision, recall, denied, agreed
+
+
+def fuse(
+    ours: Detections,
+    teacher: TeacherBoxes | None,
+    labels: Tensor,
+    trust: Trust,
+    *,
+    fixed: int = 0,
+    complete: bool = False,
+) -> Detections:
+    """The boxes to learn in one image, whose scores are their weights in (0, 1].
+
+    A box of each source that are one object become one, their mean weighted by the trust, with the weight 1.
+    A class of which the teacher has found nothing keeps the boxes of the weak detector.
+
+    Args:
+        ours: what the weak detector found, filtered by the tags.
+        teacher: None: it has not seen the image.
+        labels: (C,), more than 0 where the image shows the class: no other class gets a box.
+        fixed: so many of `ours`, the first, a person has reviewed: they stay, with the weight 1.
+        complete: these are all objects of the image.
+    """
+    weights = torch.ones(len(ours))
+    if teacher is None or complete:
+        return _weighted(ours, ours.boxes, weights, ours.labels, fixed)
+    found = select(teacher, labels, trust)
+    own, boxes = trust.of_boxes, ours.boxes.clone()
+    overlap = box_iou(found.boxes, ours.boxes)  # (T, D)
+    overlap = overlap.where(found.labels[:, None] == ours.labels, 0.0)
+    alone = torch.ones(len(found), dtype=torch.bool)
+    taken = torch.zeros(len(ours), dtype=torch.bool)
+    for row in range(len(found)):  # best first
+        if overlap.shape[1] and overlap[row, :fixed].gt(_SAME).any():
+            alone[row] = False
+            continue
+        free = overlap[row].where(~taken, 0.0)
+        if len(free) and free.max() >= _SAME:
+            column = int(free.argmax())
+            share = own[found.labels[row]]
+            boxes[column] = share * found.boxes[row] + (1 - share) * ours.boxes[column]
+            alone[row], taken[column] = False, True
+    has_boxes = torch.zeros(len(own), dtype=torch.bool).index_fill(0, found.labels, True)
+    lost = ~taken & has_boxes[ours.labels]
+    lost[:fixed] = False
+    weights = weights.where(~lost, 1 - trust.overruling[ours.labels])
+    return _weighted(
+        ours,
+        torch.cat([boxes, found.boxes[alone]]),
+        torch.cat([weights, own[found.labels[alone]]]),
+        torch.cat([ours.labels, found.labels[alone]]),
+        fixed,
+    )
+
+
+def select(teacher: TeacherBoxes, labels: Tensor, trust: Trust) -> TeacherBoxes:
+    """The boxes of classes that the image shows, with a score of the threshold at least, after an NMS."""
+    with_class = teacher[teacher.labels >= 0]
+    keep = (labels[with_class.labels] > 0) & (with_class.scores >= trust.thresholds[with_class.labels])
+    found = with_class[keep]
+    kept = [found.labels.new_zeros(0)]
+    for label in found.labels.unique():
+        rows = (found.labels == label).nonzero()[:, 0]
+        kept.append(rows[nms(found.boxes[rows], found.scores[rows], _SAME)])
+    return found[torch.cat(kept).sort().values]
+
+
+def _weighted(ours: Detections, boxes: Tensor, weights: Tensor, labels: Tensor, fixed: int) -> Detections:
+    """Boxes with weights as scores, those of the most weight first after the fixed ones."""
+    rest = fixed + weights[fixed:].argsort(descending=True, stable=True)
+    order = torch.cat([torch.arange(fixed), rest[weights[rest] >= _LEAST]])
+    return Detections(ours.image_id, boxes[order], weights[order], labels[order])
+
+
+def advice(values: Mapping[str, Any]) -> str:
+    """Whether to use a class of the teacher "alone", "with tags" or "not", by :meth:`Trust.describe`."""
+    if values["of_boxes"] < 0.2:
+        return "not"
+    return "alone" if values["overruling"] >= 0.8 and values["denied"] <= 0.1 else "with tags"

@@ -1,0 +1,134 @@
+"""Boxes of a teacher beside those of a weak detector."""
+
+import pytest
+import torch
+
+from detector.self_training.fuse import Trust, advice, estimate_trust, fuse, select, support
+from detector.structures import Detections, Scores, TeacherBoxes
+
+A, B, C = [0.0, 0, 10, 10], [50.0, 0, 60, 10], [0.0, 50, 10, 60]
+NEAR_A = [0.0, 0, 10, 14]
+
+
+def found(*boxes, labels=None, scores=None):
+    count = len(boxes)
+    labels = torch.tensor(labels or [0] * count, dtype=torch.int64)
+    values = torch.tensor(scores or [0.9] * count)
+    return TeacherBoxes(torch.tensor(boxes).reshape(-1, 4), values, labels)
+
+
+def ours(*boxes, labels=None):
+    labels = torch.tensor(labels or [0] * len(boxes), dtype=torch.int64)
+    return Detections("a", torch.tensor(boxes).reshape(-1, 4), torch.full((len(boxes),), 0.5), labels)
+
+
+def trust(precision=1.0, recall=1.0, agreement=1.0, threshold=0.0, classes=2):
+    values = (threshold, precision, recall, 0.0, agreement)
+    return Trust(*(torch.full((classes,), value) for value in values))
+
+
+BOTH = torch.tensor([1.0, 1.0])
+
+
+def test_without_trust_it_is_what_the_tags_give() -> None:
+    own = ours(A, B, C, labels=[0, 0, 1])
+    made = fuse(own, found(NEAR_A, [20.0, 20, 30, 30]), BOTH, trust(precision=0.0))
+    assert (made.boxes.tolist(), made.labels.tolist()) == (own.boxes.tolist(), own.labels.tolist())
+    assert made.scores.tolist() == [1, 1, 1]
+    assert fuse(own, None, BOTH, trust()).boxes.equal(own.boxes)
+
+
+def test_with_full_trust_it_is_what_the_teacher_found_filtered_by_the_tags() -> None:
+    teacher = found(NEAR_A, C, B, labels=[0, 0, 1])
+    made = fuse(ours(A, B), teacher, torch.tensor([1.0, 0.0]), trust())
+    assert made.boxes.tolist() == [NEAR_A, C]
+    assert made.scores.tolist() == [1, 1]
+
+
+def test_between_them_boxes_of_one_object_are_averaged_and_others_weighted() -> None:
+    made = fuse(ours(A, B), found(NEAR_A, C), BOTH, trust(precision=0.75, recall=0.5))
+    assert made.boxes.tolist() == [[0, 0, 10, 13], C, B]
+    assert made.scores.tolist() == pytest.approx([1, 0.75, 1 - 0.375])
+
+
+def test_a_class_of_which_the_teacher_found_nothing_keeps_our_boxes() -> None:
+    made = fuse(ours(A, B, labels=[0, 1]), found(C), BOTH, trust())
+    assert {tuple(box) for box in made.boxes.tolist()} == {tuple(B), tuple(C)}
+
+
+def test_reviewed_boxes_stay_first_and_are_all_of_a_complete_image() -> None:
+    own = ours(A, B)
+    made = fuse(own, found(NEAR_A, C), BOTH, trust(), fixed=1)
+    assert made.boxes.tolist() == [A, C]
+    assert fuse(own, found(C), BOTH, trust(), fixed=2, complete=True).boxes.equal(own.boxes)
+
+
+def test_masks_without_a_class_low_scores_and_repeated_boxes_are_left_out() -> None:
+    teacher = found(A, NEAR_A, B, C, A, labels=[0, 0, 0, -1, 1], scores=[0.9, 0.8, 0.2, 0.9, 0.9])
+    chosen = select(teacher, BOTH, trust(threshold=0.5))
+    assert chosen.boxes.tolist() == [A, A]
+    assert chosen.labels.tolist() == [0, 1]
+
+
+def test_empty_sides() -> None:
+    assert len(fuse(ours(), found(), BOTH, trust())) == 0
+    assert fuse(ours(), found(A), BOTH, trust()).boxes.tolist() == [A]
+    assert fuse(ours(A), found(), BOTH, trust()).boxes.tolist() == [A]
+
+
+def estimated(boxes_of, images=200, supports=None):
+    """The trust in one class, which every second image shows; `boxes_of` gives the boxes of an image."""
+    shown = torch.arange(images)[:, None] % 2 == 0
+    teacher = [boxes_of(row, bool(shown[row, 0])) for row in range(images)]
+    values = None if supports is None else [supports(each) for each in teacher]
+    return estimate_trust(teacher, shown, torch.ones_like(shown), values)
+
+
+def test_the_trust_in_a_perfect_a_blind_and_a_silent_teacher() -> None:
+    perfect = estimated(lambda row, shows: found(A) if shows else found())
+    assert float(perfect.of_boxes) == pytest.approx(1, abs=0.02)
+    assert float(perfect.recall) == 1
+    blind = estimated(lambda row, shows: found(A) if row % 3 else found())
+    assert float(blind.of_boxes) < 0.1
+    silent = estimated(lambda row, shows: found())
+    assert (float(silent.of_boxes), float(silent.recall)) == (0, 0)
+
+
+def test_half_of_the_images_missed_is_recall_and_boxes_in_others_are_false() -> None:
+    half = estimated(lambda row, shows: found(A) if shows and row % 4 == 0 else found())
+    assert float(half.recall) == 0.5
+    assert float(half.of_boxes) > 0.95
+    extra = estimated(lambda row, shows: found(A, B) if shows else found(B))
+    assert float(extra.precision) == pytest.approx(0.5, abs=0.1)
+    assert float(extra.denied) == 1
+
+
+def test_the_threshold_is_set_by_the_tags() -> None:
+    noisy = estimated(lambda row, shows: found(A, B, scores=[0.8, 0.3]) if shows else found(C, scores=[0.3]))
+    assert float(noisy.thresholds) == pytest.approx(0.8)
+    assert float(noisy.of_boxes) > 0.95
+
+
+def test_unknown_tags_and_images_that_the_teacher_has_not_seen_do_not_count() -> None:
+    shown = torch.tensor([[True], [True], [False], [False]])
+    known = torch.tensor([[True], [True], [True], [False]])
+    teacher = [found(A), None, found(), found(A)]
+    trusted = estimate_trust(teacher, shown, known, None)
+    assert (float(trusted.recall), float(trusted.denied), float(trusted.precision)) == (1, 0, 1)
+
+
+def test_the_weak_detector_supports_boxes_near_its_best() -> None:
+    boxes = torch.tensor([A, [0.0, 0, 10, 11], B])[:, None].expand(-1, 2, 4)
+    scores = Scores("a", boxes, torch.tensor([[0.8, 0.1], [0.4, 0.1], [0.1, 0.5]]))
+    values = support(found([0.0, 0, 10, 12], B, C, B, A, labels=[0, 0, 0, 1, -1]), scores)
+    assert values[:4].tolist() == pytest.approx([1, 0.125, 0, 1])
+    assert values[4].isnan()
+    assert len(support(found(), scores)) == 0
+    none = estimated(lambda row, shows: found(A) if shows else found(), supports=lambda each: each.scores * 0)
+    assert float(none.of_boxes) == 0
+
+
+def test_advice() -> None:
+    assert advice(trust().describe(["a", "b"])["a"] | {"denied": 0.0}) == "alone"
+    assert advice(trust(recall=0.5).describe(["a", "b"])["b"]) == "with tags"
+    assert advice(trust(precision=0.1).describe(["a", "b"])["b"]) == "not"

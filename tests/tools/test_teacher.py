@@ -1,0 +1,85 @@
+"""From a teacher's file to a detector, and what `detector check --teacher` says of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from detector.data.datasets.voc import VOCDataset
+from detector.data.toybox import CLASSES
+from detector.self_training.pseudo_set import read_weights
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
+
+
+@pytest.fixture
+def dataset(toybox):
+    return VOCDataset(toybox, "trainval", CLASSES)
+
+
+def write_found(path, dataset, names=CLASSES):
+    """The ground truth as a teacher's file; its names of the classes are `names`."""
+    found = {}
+    for index, image_id in enumerate(dataset.image_ids):
+        truth = dataset.annotation(index)
+        pairs = zip(truth.labels.tolist(), truth.boxes.tolist(), strict=True)
+        found[image_id] = [{"label": names[label], "box": box, "score": 0.8} for label, box in pairs]
+    path.write_text(json.dumps(found))
+    return path
+
+
+@pytest.fixture
+def keys(overrides):
+    words = ["SELF_TRAIN.SIZES", "(48,)", "SELF_TRAIN.MAX_ITER", "2", "SELF_TRAIN.IMAGES_PER_BATCH", "1"]
+    return ["--config-file", CONFIG, *overrides, *words, "SOLVER.MAX_ITER", "1", "TEST.PICTURES", "1"]
+
+
+def test_train_with_a_teacher(command, keys, dataset, tmp_path, capsys):
+    names = [f"a {name}." for name in CLASSES[:-1]] + ["android"]
+    path = write_found(tmp_path / "found.json", dataset, names)
+    (tmp_path / "classes.csv").write_text(f"teacher,class\nandroid,{CLASSES[-1]}\n")
+    words = ["--to", "detector", "--teacher", path, "--classes", tmp_path / "classes.csv"]
+    assert command("train")([*keys, *words]) == 0
+    folder = tmp_path / "run" / "self_train"
+    values = json.loads((folder / "teacher.json").read_text())
+    assert set(values) == set(CLASSES)
+    shown = [name for name, count in zip(CLASSES, dataset.all_labels().sum(axis=0), strict=True) if count]
+    assert all(values[name]["recall"] == 1 and values[name]["denied"] == 0 for name in shown)
+    weights = torch.cat(read_weights(folder / "pseudo", "trainval"))
+    assert len(weights)
+    assert float(weights.min()) >= 0.1
+    assert float(weights.max()) <= 1
+    assert json.loads((folder / "metrics.json").read_text())["pseudo_boxes"]["count"] == len(weights)
+    capsys.readouterr()
+
+    assert command("train")([*keys, *words]) == 0  # all stages are done
+    path.write_text(path.read_text().replace("0.8", "0.7"))
+    assert command("train")([*keys, *words]) == 2
+    assert "boxes of the teacher" in capsys.readouterr().err
+
+
+def test_check(command, keys, dataset, tmp_path, capsys):
+    path = write_found(tmp_path / "found.json", dataset)
+    check = [*keys, "PROPOSALS.MIN_SIZE", "1", "--teacher", path]
+    assert command("check")(check) == 0
+    told = capsys.readouterr().out
+    assert "found where tagged  found where denied  boxes beyond chance  agree with ours" in told
+    assert "is not known before there is" in told
+    report = json.loads((tmp_path / "run/check/teacher.json").read_text())
+    assert {report[name]["agreement"] for name in CLASSES} == {None}
+    assert "alone" in {report[name]["advice"] for name in CLASSES}
+
+    assert command("train")(keys) == 0
+    assert command("check")(check) == 0
+    assert "is not known" not in capsys.readouterr().out
+    report = json.loads((tmp_path / "run/check/teacher.json").read_text())
+    assert all(0 <= report[name]["agreement"] <= 1 for name in CLASSES)
+
+    path.write_text(
+        json.dumps({dataset.image_ids[0]: [{"label": CLASSES[0], "box": [0, 0, 9, 9], "score": 7}]})
+    )
+    assert command("check")(check) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert "has the score 7" in error
