@@ -1,4 +1,4 @@
-"""Let a teacher, a model of Hugging Face's transformers, find boxes in the training images.
+"""Let a zero-shot model of transformers find boxes in the training images.
 
     detector teacher mine.yaml --model IDEA-Research/grounding-dino-tiny --output found.jsonl
     detector teacher mine.yaml --model facebook/sam-vit-base --masks --output masks.jsonl

@@ -156,8 +156,8 @@ def test_the_classes_may_be_those_of_the_table(root):
     ("line", "message"),
     [
         (
-            "filename,tags",
-            "line 1 looks like a header, as there is no image 'filename': expected the columns file",
+            "photo,kind",
+            "line 1 looks like a header, as there is no image 'photo': expected the columns file",
         ),
         ("A.jpeg,cat", r"line 1: image .*A\.jpeg does not exist; there is .*a\.jpg$"),
         ("c,cat", r"line 1: image .*c does not exist; there is .*c\.jpg$"),
