@@ -258,3 +258,11 @@ def test_what_precedes_all_names_is_guessed_and_told(folder, capsys):
     assert {base: {*row.labels} for base, row in written().items()} == {
         f"scan_{base}": {*tags} for base, tags in beside(BASES, TAGS)
     }
+
+
+def test_of_several_tables_of_kaggle_the_one_with_labels_is_read(folder):
+    (folder / "train.csv").write_text(kaggle_ids_one_hot())
+    (folder / "test.csv").write_text("image_id\ngone\n")
+    (folder / "sample_submission.csv").write_text("image_id,crack,rust\ngone,0.5,0.5\n")
+    assert main(["init", "data"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
