@@ -80,7 +80,7 @@ def export(
         else:
             network = _student(predictor, cfg, paths)
         names = {key: network.about[key] for key in ("inputs", "outputs")}
-        save_program(network.program, form, unchecked, **names)
+        save_program(network.program, form, unchecked, **names, metadata=metadata(network.about))
         seconds = time.perf_counter() - began
         cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
@@ -105,6 +105,11 @@ def export(
     outputs.write(about, encode_json(content))
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
     print(f"within {difference:.1e} of the model on {checked}")
+
+
+def metadata(about: dict[str, Any]) -> dict[str, Any]:
+    """What an ONNX file says of itself: `names` as Ultralytics writes them, and all of the JSON beside it."""
+    return {"names": dict(enumerate(about["classes"])), "producer": f"detector {__version__}"} | about
 
 
 class _Exported(NamedTuple):
@@ -140,6 +145,8 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
         "classes": cfg.datasets.classes,
         "score_threshold": threshold,
         "max_detections": most,
+        "shortest_side": model.transform.min_size[-1],  # to which the network resizes an image
+        "longest_side": model.transform.max_size,
     }
     limits = model.transform.min_size[-1], model.transform.max_size
     made = made_images(paths, exported_student.hard_sizes(*limits))

@@ -21,7 +21,11 @@ _EXPORTS = {
 
 def words_to_predict(run: Path, options: Sequence[str] = ()) -> list[str]:
     """`detector predict RUN PICTURES`, with the pictures to test on, for want of others."""
-    return ["detector", "predict", str(run), *options, str(pictures_of(run))]
+    try:
+        pictures = str(pictures_of(run))
+    except (UserError, OSError):  # a hint must not fail what is done
+        pictures = "PICTURES"
+    return ["detector", "predict", str(run), *options, pictures]
 
 
 def pictures_of(run: Path) -> Path:
@@ -38,6 +42,13 @@ def pictures_of(run: Path) -> Path:
             root = Path(whole.removesuffix(picture_name(file)))
     relative = Path(os.path.relpath(root))
     return root if ".." in relative.parts else relative
+
+
+def output_dir_of(config: Path | None) -> str | None:
+    """OUTPUT_DIR of a config; None: there is none, or it cannot be read."""
+    with suppress(UserError, OSError):
+        return load_cfg(config).output_dir if config else None
+    return None
 
 
 def config_of(table: Path | None = None) -> Path | None:

@@ -26,19 +26,22 @@ class PictureIndex:
         self.names = tuple(file.relative_to(folder).as_posix() for file in self.files)
         self._by_name: dict[str, list[Path]] = defaultdict(list)  # each with some of its folders
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        self._by_number: dict[int, list[Path]] = defaultdict(list)
         self._by_upload: dict[str, list[Path]] = defaultdict(list)
         for name, file in zip(self.names, self.files, strict=True):
             for key in _endings(_folded(name)):
                 self._by_name[key].append(file)
                 self._by_stem[_stem(key)].append(file)
+            if file.stem.isdecimal():
+                self._by_number[int(file.stem)].append(file)
             self._by_upload[_as_uploaded(_stem(_folded(file.name)))].append(file)
 
     def find(self, text: str) -> list[Path]:
         """The pictures that a name may mean; several: the folders in it do not tell which.
 
         The name may be an address, or a path of another machine or system: as many of its last parts are
-        compared as agree with a picture. It may lack the suffix, or be Label Studio's of an uploaded file,
-        `0a1b2c3d-name.jpg`.
+        compared as agree with a picture. It may lack the suffix, or zeros at its start, or be Label Studio's
+        of an uploaded file, `0a1b2c3d-name.jpg`.
         """
         return next(filter(None, map(self._lookup, readings(text))), [])
 
@@ -66,6 +69,8 @@ class PictureIndex:
             for key in named:
                 if key in by:
                     return _meant(by[key], text)
+        if text.isdecimal():  # Excel keeps no zeros before a number
+            return _meant(self._by_number.get(int(text), []), text)
         return _meant(self._by_upload.get(_as_uploaded(_stem(keys[-1])), []), text) if keys else []
 
 

@@ -1,9 +1,11 @@
 """Writing a network to a file that runs without the code of its model, and reading it back."""
 
+import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -25,12 +27,14 @@ def save_program(
     *,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
+    metadata: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Write an exported program to `path`, which has the suffix of the form.
 
     Args:
         form: a key of SUFFIXES.
         inputs, outputs: their names in ONNX.
+        metadata: what a file of ONNX says of itself; values that are no text are written as JSON.
 
     Raises:
         UserError: ONNX does not support an op of the program; or a package or a compiler is missing.
@@ -42,7 +46,7 @@ def save_program(
             raise UserError("aot_inductor needs a C++ compiler, and there is none: install g++")
         torch._inductor.aoti_compile_and_package(program, package_path=str(path))
     else:
-        _save_onnx(program, path, inputs, outputs)
+        _save_onnx(program, path, inputs, outputs, metadata)
 
 
 def load_program(form: str, path: Path) -> Network:
@@ -75,7 +79,13 @@ def _disable_telemetry() -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
-def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def _save_onnx(
+    program: ExportedProgram,
+    path: Path,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    metadata: Mapping[str, object],
+) -> None:
     """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py."""
     _disable_telemetry()
     try:
@@ -103,6 +113,8 @@ def _save_onnx(program: ExportedProgram, path: Path, inputs: Sequence[str], outp
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"ONNX of torch {torch.__version__} does not support this model: {reason}") from error
     assert exported is not None  # only without `dynamo`
+    texts = {key: each if isinstance(each, str) else json.dumps(each) for key, each in metadata.items()}
+    exported.model.metadata_props.update(texts)
     exported.save(str(path), external_data=False)
 
 

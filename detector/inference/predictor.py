@@ -1,6 +1,6 @@
 """A trained detector as a function: images in, detections out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 from detector.data.images import ImageSource, open_image
 from detector.data.loader import make_views
+from detector.data.pictures import find_pictures
 from detector.data.proposals import clean_proposals
 from detector.data.proposals.search import Finder
 from detector.data.transforms import TestTransform
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, tf32_allowed
+from detector.inference.found import Found
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.scoring import score_batch
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
-from detector.utils.errors import UserError, describe_value
+from detector.utils.errors import UserError, counted, describe_value, shortened
 
 SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
 
@@ -36,6 +38,8 @@ class Predictor:
         precision: of the model, on its device.
     """
 
+    kind = "Faster R-CNN"
+
     def __init__(
         self,
         model: nn.Module,
@@ -50,32 +54,50 @@ class Predictor:
 
     def __call__(
         self,
-        images: ImageSource | Sequence[ImageSource],
+        images: ImageSource | Iterable[ImageSource],
         proposals: Tensor | np.ndarray | Sequence[Tensor | np.ndarray | None] | None = None,
-    ) -> Detections | list[Detections]:
-        """The objects of one image, or of each of a list or tuple of images, which are read one by one.
+    ) -> Detections | list[Detections] | Iterator[Detections]:
+        """The objects of one image, or of each of several, which are read one by one.
 
         Args:
-            images: paths, Pillow images, uint8 arrays or tensors: see detector.data.images.open_image.
+            images: a path, Pillow image, uint8 array or tensor: see detector.data.images.open_image. Or a
+                list or tuple of these, or a folder, whose images are searched below it; or a generator of
+                them, such as the frames of a camera, of which one at a time is taken.
             proposals: only a weak detector takes them: (R, 4) xyxy in pixels of the image, for a list of
                 images one such for each, or None where they are to be found; they are clipped to the image.
 
         Returns:
-            Detections, best first, in pixels of the image (turned as its EXIF orientation says), or a list of
-            them. `image_id` is the path of the file, or the number of the image in the list.
+            Detections, best first, in pixels of the image (turned as its EXIF orientation says), a list of
+            them, or of a generator an iterator. `image_id` is the path of the file, or the image's number.
 
         Raises:
             FileNotFoundError, TypeError, UserError: an image or proposals that cannot be used.
         """
+        if isinstance(images, Iterator):
+            if proposals is not None:
+                raise UserError("proposals are for an image or a list: call the predictor for each image")
+            return (self._found(image, None, str(number)) for number, image in enumerate(images))
+        if isinstance(images, (str, Path)) and Path(images).is_dir():
+            images = list(find_pictures([Path(images)]).values())
         if not isinstance(images, (list, tuple)):
             image, boxes = cast(ImageSource, images), cast(Tensor | np.ndarray | None, proposals)
-            return self.detections(self.scores(image, boxes))
+            return self._found(image, boxes, "0")
         each = [None] * len(images) if proposals is None else proposals
         if not isinstance(each, (list, tuple)) or len(each) != len(images):
             found = f"a list of {len(each)}" if isinstance(each, (list, tuple)) else type(each).__name__
             raise UserError(f"proposals is {found}, expected a list of {len(images)}, one for each image")
         rows = zip(images, each, map(str, range(len(images))), strict=True)
-        return [self.detections(self.scores(*row)) for row in rows]
+        return [self._found(*row) for row in rows]
+
+    def _found(self, image: ImageSource, proposals: Tensor | np.ndarray | None, image_id: str) -> Found:
+        found = self.detections(self.scores(image, proposals, image_id))
+        boxes = found.image_id, found.boxes, found.scores, found.labels, found.names
+        return Found(*boxes, image=image, class_names=self.class_names)
+
+    def __repr__(self) -> str:
+        """For example `Predictor(Faster R-CNN, 2 classes: cat, dog, on cpu, float32)`."""
+        classes = f"{counted(len(self.class_names), 'class', 'classes')}: {shortened(self.class_names, 5)}"
+        return f"{type(self).__name__}({self.kind}, {classes}, on {self.device}, {self.precision.name})"
 
     def find_proposals(self, image: Tensor) -> Tensor | None:
         """What :meth:`scores` takes besides an image (3, H, W) uint8; it may take long."""
@@ -121,6 +143,8 @@ class WeakPredictor(Predictor):
         max_count: maximum number of proposals per image; the first are kept.
         options: the other arguments of :class:`Predictor`.
     """
+
+    kind = "weak detector"
 
     def __init__(
         self,

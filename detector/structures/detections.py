@@ -1,9 +1,10 @@
 """Outputs of the model: Scores of proposals -> Detections."""
 
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,12 +29,20 @@ class Scores(TensorFields):
     scores: Tensor  # (R, C) float32 probabilities of the foreground classes
 
 
+class Detection(NamedTuple):
+    """One box, as numbers of Python: `for name, score, box in found`."""
+
+    name: str  # "" unless a Predictor named the classes
+    score: float
+    box: tuple[float, float, float, float]  # xyxy in pixels of the original image
+
+
 @dataclass(frozen=True, eq=False)
 class Detections(TensorFields):
     """The D boxes detected in one image, in descending order of score.
 
     A container: `len(detections)` is D, and an integer, a slice, or a tensor of indices or booleans selects
-    boxes, as in `detections[detections.scores > 0.5]`. Iteration yields `Detections` of one box each.
+    boxes, as in `detections[detections.scores > 0.5]`. Iteration yields a :class:`Detection` for each box.
     """
 
     image_id: str
@@ -54,6 +63,11 @@ class Detections(TensorFields):
         rows = torch.arange(len(self), device=self.scores.device)[index].flatten()
         names = tuple(self.names[row] for row in rows.tolist()) if self.names else ()
         return Detections(self.image_id, self.boxes[rows], self.scores[rows], self.labels[rows], names)
+
+    def __iter__(self) -> Iterator[Detection]:
+        names = self.names or ("",) * len(self)
+        rows = zip(names, self.scores.tolist(), self.boxes.tolist(), strict=True)
+        return (Detection(name, score, (x1, y1, x2, y2)) for name, score, (x1, y1, x2, y2) in rows)
 
     def to_coco(self, image_id: int | str | None = None) -> list[dict[str, Any]]:
         """Rows of COCO's results format: image_id, category_id from 1, bbox (x, y, width, height) and score.

@@ -217,8 +217,6 @@ def table_text() -> str:
 
 # ---- What may change in the sandbox
 
-OF_LIBRARIES = {"tmp/.ses"}  # ONNX Runtime's own, with the number of its session; it is not deleted by it
-
 
 def _tree(folder: Path) -> dict[str, tuple]:
     """Mode, size, modification time and inode of each file by path; links are not followed."""
@@ -247,8 +245,7 @@ def _changes(before: dict, after: dict, writes: Sequence[str]) -> tuple[list[str
         return any(fnmatch.fnmatch(path, pattern) for pattern in patterns)
 
     outside = [p for p in changed if not matches(p, allowed) or matches(p, forbidden)]
-    new = [p for p in after if p not in before and p not in OF_LIBRARIES]
-    left = [p for p in new if Path(p).name.endswith(".tmp") or p.startswith("tmp/")]
+    left = [p for p in after if p not in before and (Path(p).name.endswith(".tmp") or p.startswith("tmp/"))]
     return outside, left
 
 

@@ -120,7 +120,13 @@ def text_with_pipes_and_no_header():
     return "\n".join(f"C:\\photos\\{base}|{','.join(tags)}" for base, tags in beside(BASES, TAGS))
 
 
+def numpy_lists_below_a_title():
+    rows = [[stem, "[" + " ".join(map(repr, tags)) + "]"] for stem, tags in beside(STEMS, TAGS)]
+    return text_of([["Surfaces of 2024", ""], ["", ""], ["Name", "Labels"], *rows])
+
+
 SHEETS = [
+    (numpy_lists_below_a_title, "labels.csv"),
     (excel_of_germany, "labels.csv"),
     (excel_with_marks, "labels.txt"),
     (pandas_with_an_index_and_lists, "df.csv"),
@@ -186,6 +192,18 @@ def test_a_workbook_without_openpyxl(folder, capsys, monkeypatch):
     assert "pip install openpyxl, or save the sheet as CSV UTF-8" in error
 
 
+def test_numbers_without_their_zeros(folder):
+    for i, name in enumerate(PICTURES):
+        (folder / name).rename(folder / "Bilder" / f"{i:04}.jpg")
+    (folder / "tags.csv").write_text(
+        text_of([["Id", "Tags"], *([i, ";".join(t)] for i, t in enumerate(TAGS))])
+    )
+    assert main(["init", "data"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == {
+        f"{i:04}.jpg": {*tags} for i, tags in enumerate(TAGS)
+    }
+
+
 def test_what_was_read_and_decided_is_told(folder, capsys):
     Path("labels.csv").write_bytes(excel_of_germany().replace(b"rust", b"Rust", 1))
     assert main(["init", "data", "--labels", "labels.csv"]) == 0
@@ -240,3 +258,11 @@ def test_what_precedes_all_names_is_guessed_and_told(folder, capsys):
     assert {base: {*row.labels} for base, row in written().items()} == {
         f"scan_{base}": {*tags} for base, tags in beside(BASES, TAGS)
     }
+
+
+def test_of_several_tables_of_kaggle_the_one_with_labels_is_read(folder):
+    (folder / "train.csv").write_text(kaggle_ids_one_hot())
+    (folder / "test.csv").write_text("image_id\ngone\n")
+    (folder / "sample_submission.csv").write_text("image_id,crack,rust\ngone,0.5,0.5\n")
+    assert main(["init", "data"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == EXPECTED

@@ -129,7 +129,7 @@ def test_detections_are_selected_by_integers_slices_and_masks(index, rows):
 
 
 def test_detections_iterate_and_check_their_indices():
-    assert [each.names for each in FOUND] == [("cat",), ("dog",), ("cat",)]
+    assert [each.name for each in FOUND] == ["cat", "dog", "cat"]
     for index in (3, -4, torch.tensor([3]), torch.tensor([True])):
         with pytest.raises(IndexError):
             FOUND[index]

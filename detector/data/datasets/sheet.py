@@ -63,19 +63,21 @@ def read_sheet(path: Path) -> list[SheetRow]:
     return rows
 
 
-def _decode(content: bytes, path: Path) -> str:
+def _decode(content: bytes, path: Path, *, told: bool = True) -> str:
     """The text of a table: UTF-8, UTF-16 with a mark or without, else Windows-1252, which a warning tells."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16")
+        return content.decode("utf-16", errors="replace")
     start = content[:4000]
     if b"\0" in start:
         little = start[1::2].count(0) > start[::2].count(0)
-        return content.decode("utf-16-le" if little else "utf-16-be")
+        return content.decode("utf-16-le" if little else "utf-16-be", errors="replace")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
     text = content.decode("cp1252", errors="replace")
+    if not told:
+        return text
     shown = text.splitlines()[line - 1].strip()[:80]
     warnings.warn(
         f"{path} is not UTF-8, and read as Windows-1252, in which Excel writes CSV: line {line} is "
@@ -187,14 +189,23 @@ def _text_of_cell(value: object) -> str:
 
 def is_sheet_of_pictures(path: Path) -> bool:
     """Whether a text has names of pictures in most of its lines, and something beside each."""
-    with open(path, "rb") as file:
-        start = file.read(20_000).decode(errors="replace")
-    try:
-        rows = split_rows(start.rpartition("\n")[0] or start, path)
-    except DataError:
-        return False
+    rows = _first_rows(path)
     named = sum(len(row.cells) > 1 and any(map(_is_name, row.cells)) for row in rows)
     return 0 < named >= 0.8 * len(rows)
+
+
+def has_columns(path: Path) -> bool:
+    """Whether a table has more than one column, so that it may have labels beside names."""
+    return any(len(row.cells) > 1 for row in _first_rows(path))
+
+
+def _first_rows(path: Path) -> list[SheetRow]:
+    with open(path, "rb") as file:
+        start = _decode(file.read(20_000), path, told=False)
+    try:
+        return split_rows(start, path)
+    except DataError:
+        return []
 
 
 def columns_of(rows: Sequence[SheetRow]) -> list[list[str]]:

@@ -178,13 +178,14 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
     Raises:
         DataError: none names pictures, or none classes; the message lists the columns.
     """
-    columns = columns_of(rows)
+    titles = _count_titles(rows, is_picture)
+    columns = columns_of(rows[titles:])
     header = tuple(column[0] for column in columns)
     keys = [_key(cell) for cell in header]
     is_header = not any(map(_is_file_name, header)) and (
         any(key in (*_PICTURE, *_LABELS) for key in keys) or not any(map(is_picture, header))
     )
-    first = 1 if is_header and len(rows) > 1 else 0
+    first = 1 if is_header and len(columns[0]) > 1 else 0
     header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
     below = [column[first:] for column in columns]
     split = find_split_column(header)
@@ -208,7 +209,7 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
         )
     left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes)]
     return Columns(
-        first=first,
+        first=titles + first,
         header=header,
         picture=picture,
         labels=tuple(labels),
@@ -227,6 +228,17 @@ def names_file_and_labels(header: Sequence[str]) -> bool:
     if len(keys) not in (2, 3):
         return False
     return keys[0] in _PICTURE and keys[1] in _LABELS and all(key in _UNKNOWN for key in keys[2:])
+
+
+def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -> int:
+    """How many rows above the header have a single cell, such as "Inventory 2024", as most others do not."""
+    filled = [[cell for cell in row.cells if cell] for row in rows]
+    if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
+        return 0
+    for number, cells in enumerate(filled):
+        if len(cells) > 1 or _key(cells[0]) in _PICTURE or _is_file_name(cells[0]) or is_picture(cells[0]):
+            return number
+    return 0
 
 
 def allows_several(header: str) -> bool:

@@ -12,6 +12,7 @@ from itertools import combinations
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_OF_NUMPY = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
 
 
@@ -61,6 +62,8 @@ def is_list(cell: str) -> bool:
 
 
 def _in_list(cell: str) -> list[str]:
+    if _OF_NUMPY.search(cell):  # ['cat' 'dog'], which Python reads as one text
+        return [first or second for first, second in _QUOTED.findall(cell)]
     for read in (json.loads, ast.literal_eval):
         try:
             return list(_strings(read(cell)))

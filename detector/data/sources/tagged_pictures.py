@@ -10,7 +10,7 @@ from tqdm import tqdm
 from detector.data.datasets.annotated import warn_of_unclear
 from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
-from detector.data.datasets.sheet import SHEET_SUFFIXES, is_sheet_of_pictures
+from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
@@ -318,7 +318,11 @@ def _find_labels(folder: Path) -> Path | None:
 
 
 def _files_of_labels(folder: Path, suffixes: Sequence[str] = _ANNOTATIONS) -> list[Path]:
-    return [path for path in visible(folder) if path.suffix.lower() in suffixes and not is_split_file(path)]
+    found = [path for path in visible(folder) if path.suffix.lower() in suffixes and not is_split_file(path)]
+    # Of Kaggle's train.csv, test.csv and sample_submission.csv only the first has labels.
+    labels = [path for path in found if not path.stem.lower().startswith("sample_submission")]
+    labels = [path for path in labels if path.suffix.lower() != ".csv" or has_columns(path)]
+    return labels if len(found) > 1 and labels else found
 
 
 def _json(path: Path) -> object:
