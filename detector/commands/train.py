@@ -1,16 +1,13 @@
 """Train a detector from image labels.
 
     detector train configs/toybox_pcl.yaml SOLVER.MAX_ITER 2000
-    detector train mine.yaml --to detector
-    detector train mine.yaml --to detector --teacher found.json
+    detector train mine.yaml --to detector [--teacher found.json]
     torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
-Writes to the run folder, OUTPUT_DIR: config.yaml, run.json (versions, commit, seed, data),
-log.txt, events for TensorBoard, checkpoints/, snapshots/ and, at the end, model_final.pt
-(docs/distributed.md). With --to weak it makes the proposals before and tests afterwards, with
---to detector it also self-trains and writes the report; repeated, it continues from where it was.
---effort 2 trains a second weak detector, with faster learning rates, where the first does not learn
-the image labels, and goes on with it: the choice reads no boxes.
+Writes the run folder, OUTPUT_DIR: config.yaml, run.json (versions, seed, data), log.txt, events for
+TensorBoard, checkpoints/, snapshots/, model_final.pt (docs/distributed.md). --to weak makes proposals
+before and tests afterwards; --to detector also self-trains and writes the report; repeated, it
+continues. --effort 2 trains a second weak detector, faster, where the first does not learn the labels.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -18,7 +15,7 @@ from argparse import ArgumentParser, Namespace
 from detector.commands.stages import run_with_effort
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
-from detector.utils.command_line import add_teacher_options, next_step, teacher_words
+from detector.utils.command_line import add_teacher_option, next_step, teacher_words
 from detector.utils.errors import UserError
 
 
@@ -27,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--resume", action="store_true", help="continue from the newest checkpoint")
     add("--to", choices=("weak", "detector"), metavar="STAGE", help="weak or detector, as above")
     what = "with --to: 2 may take twice as long, to try other learning rates (default: 1)"
-    add_teacher_options(parser)
+    add_teacher_option(parser)
     add("--effort", type=int, choices=(1, 2), default=1, help=what)
 
 
