@@ -5,9 +5,9 @@
     torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
 Writes the run folder, OUTPUT_DIR: config.yaml, run.json (versions, seed, data), log.txt, events for
-TensorBoard, checkpoints/, snapshots/, model_final.pt (docs/distributed.md). --to weak makes proposals
+TensorBoard, checkpoints/, snapshots/, model_final.pt (docs/distributed.md). --to weak proposes
 before and tests afterwards; --to detector also self-trains and writes the report; repeated, it
-continues. --effort 2 trains a second weak detector, faster, where the first does not learn the labels.
+goes on. --effort 2 trains a second weak detector, faster, where the first does not learn labels.
 """
 
 from argparse import ArgumentParser, Namespace
