@@ -45,7 +45,7 @@ from detector.evaluation.pictures import choose_samples, encode_samples
 from detector.evaluation.summary import align
 from detector.inference.results import annotations
 from detector.structures import Annotation, Hints, ReviewedBoxes
-from detector.utils.command_line import add_teacher_options, next_step, teacher_words
+from detector.utils.command_line import add_teacher_option, next_step, teacher_words
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
 from detector.utils.outputs import OutputFolder
@@ -287,7 +287,7 @@ def _block(lines: Sequence[str]) -> str:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_teacher_options(parser)
+    add_teacher_option(parser)
 
 
 def run(options: Namespace) -> None:

@@ -22,9 +22,7 @@ class Command(NamedTuple):
 COMMANDS = {  # in the order in which they are used
     "init": Command("Write a config for a folder of your own pictures"),
     "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
-    "teacher": Command(
-        "Let a zero-shot model of transformers find boxes in the training images", takes_config=True
-    ),
+    "teacher": Command("Let a model of Hugging Face find boxes in the training images", takes_config=True),
     "check": Command("Look at a data set before training on it", takes_config=True),
     "train": Command("Train a detector from image labels", takes_config=True),
     "test": Command("Measure a trained detector", takes_config=True),

@@ -1,11 +1,9 @@
-"""Let a zero-shot model of transformers find boxes in the training images.
+"""Let a model of Hugging Face find boxes in the training images, for `train --teacher`.
 
     detector teacher mine.yaml --model IDEA-Research/grounding-dino-tiny --output found.jsonl
     detector teacher mine.yaml --model facebook/sam-vit-base --masks --output masks.jsonl
 
-The model is a folder or a name on the Hugging Face Hub. It is asked for the classes of the data set,
-or with --classes TABLE for the names of a CSV table teacher,class. With --masks it finds masks of
-anything, which become proposals. docs/teachers.md says what to do with the file.
+It is asked for the classes of the data set; with --masks it segments anything (docs/teachers.md).
 """
 
 import json
@@ -29,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--model", required=True, metavar="MODEL", help="a folder, or a name on the Hugging Face Hub")
     add("--output", required=True, type=Path, metavar="FILE", help="the .jsonl file to write")
     add("--masks", action="store_true", help="find masks of anything, without classes")
-    what = "CSV with teacher,class: the names to ask the model for; default: those of the classes"
+    what = "CSV with teacher,class: what to ask the model for"
     add("--classes", type=Path, metavar="TABLE", help=what)
     add("--score-threshold", type=float, default=0.1, metavar="S", help="least score of a box (default: 0.1)")
 
@@ -61,5 +59,5 @@ def run(options: Namespace) -> None:
     with atomic_write(output) as file:
         file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
     print(f"{output}: {sum(len(row['boxes']) for row in rows)} boxes in {len(rows)} images")
-    table_words = ["--classes", options.classes] if options.classes else []
+    table_words = ["DATASETS.TEACHER_CLASSES", options.classes] if options.classes else []
     next_step("detector", "check", options.config_file, *options.overrides, "--teacher", output, *table_words)

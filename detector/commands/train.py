@@ -1,8 +1,7 @@
 """Train a detector from image labels.
 
     detector train configs/toybox_pcl.yaml SOLVER.MAX_ITER 2000
-    detector train mine.yaml --to detector
-    detector train mine.yaml --to detector --teacher found.json
+    detector train mine.yaml --to detector [--teacher found.json]
     torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
 Writes config, log, checkpoints and model_final.pt to OUTPUT_DIR (docs/distributed.md). With --to
@@ -18,7 +17,7 @@ from detector.commands.hints import words_to_predict
 from detector.commands.stages import run_with_effort
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
-from detector.utils.command_line import add_teacher_options, next_step, teacher_words
+from detector.utils.command_line import add_teacher_option, next_step, teacher_words
 from detector.utils.errors import UserError
 
 
@@ -27,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--resume", action="store_true", help="continue from the newest checkpoint")
     add("--to", choices=("weak", "detector"), metavar="STAGE", help="weak or detector, as above")
     what = "with --to: 2 may take twice as long, to try other learning rates (default: 1)"
-    add_teacher_options(parser)
+    add_teacher_option(parser)
     add("--effort", type=int, choices=(1, 2), default=1, help=what)
 
 

@@ -56,18 +56,14 @@ def model_words(model: str) -> list[str]:
     return [] if model == "auto" else ["--model", model]
 
 
-def add_teacher_options(parser: argparse.ArgumentParser) -> None:
-    """--teacher and --classes, for the commands that read what a teacher found."""
-    what = "boxes and masks that a teacher found, docs/teachers.md; short for DATASETS.TEACHER FOUND"
-    parser.add_argument("--teacher", metavar="FOUND", help=what)
-    what = "table of its class names, CSV with teacher,class; short for DATASETS.TEACHER_CLASSES TABLE"
-    parser.add_argument("--classes", metavar="TABLE", help=what)
+def add_teacher_option(parser: argparse.ArgumentParser) -> None:
+    """--teacher, for the commands that read what a teacher found."""
+    parser.add_argument("--teacher", metavar="FOUND", help="what a teacher found: DATASETS.TEACHER FOUND")
 
 
 def teacher_words(options: argparse.Namespace) -> list[str]:
-    """The options of :func:`add_teacher_options` as KEY VALUE words."""
-    words = ["DATASETS.TEACHER", options.teacher] if options.teacher else []
-    return words + (["DATASETS.TEACHER_CLASSES", options.classes] if options.classes else [])
+    """The option of :func:`add_teacher_option` as KEY VALUE words."""
+    return ["DATASETS.TEACHER", options.teacher] if options.teacher else []
 
 
 def parse_config(

@@ -356,7 +356,7 @@ def test_the_home_folder_and_variables_in_paths(monkeypatch, value, expected):
     monkeypatch.setenv("SETS", "/sets")
     paths = [key for key in KEYS.values() if key.path]
     assert len(paths) == 11
-    assert [key.read(value) for key in paths] == [expected] * 9
+    assert [key.read(value) for key in paths] == [expected] * 11
 
 
 @pytest.mark.parametrize(("value", "message"), [("~nobody-here/x", "no user"), ("$NOT_SET/x", "NOT_SET")])

@@ -39,7 +39,7 @@ def test_train_with_a_teacher(command, keys, dataset, tmp_path, capsys):
     names = [f"a {name}." for name in CLASSES[:-1]] + ["android"]
     path = write_found(tmp_path / "found.json", dataset, names)
     (tmp_path / "classes.csv").write_text(f"teacher,class\nandroid,{CLASSES[-1]}\n")
-    words = ["--to", "detector", "--teacher", path, "--classes", tmp_path / "classes.csv"]
+    words = ["--to", "detector", "--teacher", path, "DATASETS.TEACHER_CLASSES", tmp_path / "classes.csv"]
     assert command("train")([*keys, *words]) == 0
     folder = tmp_path / "run" / "self_train"
     values = json.loads((folder / "teacher.json").read_text())

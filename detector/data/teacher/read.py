@@ -121,7 +121,7 @@ def _match_classes(
     if not unmapped:
         return columns
     shown = shortened([f"{found.names.get(label, label)!r} ({often[label]})" for label in unmapped])
-    how = "name their classes in a table (DATASETS.TEACHER_CLASSES; --classes): a line 'name,class' for each"
+    how = "name their classes in a table (DATASETS.TEACHER_CLASSES): a line 'name,class' for each"
     if not any(column != LEFT_OUT for column in columns.values()):
         raise DataError(
             f"{path}: none of its classes is one of {shortened(class_names)}: {shown}, the first in image "
