@@ -3,8 +3,8 @@
     detector suggest mine.yaml -n 20 --output next
     detector suggest mine.yaml -n 20 --output next DATASETS.BOXED reviewed.json
 
-The weak detector chooses them. Writes tasks for a labeling tool, with the boxes that the detector which
-stands for the run, or --model, finds (docs/labeling.md).
+The weak detector chooses them. Writes tasks for a labeling tool, with the boxes of the detector
+that stands for the run, or of --model (docs/labeling.md).
 """
 
 from argparse import ArgumentParser, Namespace
