@@ -108,7 +108,7 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
     names, keypoints = read_names(folder)
     if repeated := sorted({name for name in names.values() if list(names.values()).count(name) > 1}):
         warnings.warn(
-            f"{find_names(folder)}: several numbers have the name {shortened(repeated, 3)}: their objects are "
+            f"{find_names(folder)}: several numbers are named {shortened(repeated, 3)}: their objects are "
             "of one class; give them two names if they are two",
             stacklevel=2,
         )

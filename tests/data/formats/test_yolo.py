@@ -160,6 +160,6 @@ def test_two_numbers_of_one_name_are_told(tmp_path):
         tmp_path,
         {"images/a.jpg": "", "labels/a.txt": LINE + "1 .5 .5 .2 .2\n", "data.yaml": "names: [cat, cat]"},
     )
-    with pytest.warns(UserWarning, match=r"data\.yaml: several numbers have the name cat: .* one class"):
+    with pytest.warns(UserWarning, match=r"data\.yaml: several numbers are named cat: .* one class"):
         (image,) = review_import(tmp_path, reviewed="all")
     assert [box.label for box in image.boxes] == ["cat", "cat"]
