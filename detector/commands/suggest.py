@@ -3,8 +3,8 @@
     detector suggest mine.yaml -n 20 --output next
     detector suggest mine.yaml -n 20 --output next DATASETS.BOXED reviewed.json
 
-The weak detector chooses them. Writes tasks for a labeling tool, with the boxes of the detector that
-stands for the run, or of --model (docs/labeling.md).
+The weak detector chooses them. Writes tasks for a labeling tool, with the boxes of the detector
+that stands for the run, or of --model (docs/labeling.md).
 """
 
 from argparse import ArgumentParser, Namespace
@@ -29,4 +29,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     found = suggest(**vars(options))
     print(f"{counted(len(found), 'image', 'images')} to box: {options.output}")
-    next_step("detector", "review-import", "export.json", "--output", "reviewed.json")
+    next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")

@@ -50,8 +50,9 @@ def map_in_processes(
     held: dict[Connection, int] = {}  # items of each worker
     with ExitStack() as at_end:
         at_end.callback(_end, processes, held)
-        # Ctrl-C is for this process, which ends its workers: they start here, with the signal blocked.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C is for this process, which ends its workers: they start here, with the signal blocked. A kill
+        # waits until they are started, as one that has got half of what it needs shows a traceback.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             for first in islice(waiting, workers):
                 ours, theirs = context.Pipe()
@@ -106,6 +107,7 @@ def _end(processes: Iterable[BaseProcess], held: Iterable[Connection]) -> None:
 def _work(start: bytes, theirs: Connection) -> None:
     """What a worker does until its parent closes the connection or ends."""
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         end_with_parent()
         call = pickle.loads(start)()
         while True:

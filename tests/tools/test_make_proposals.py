@@ -142,10 +142,10 @@ def started(toybox, tmp_path, monkeypatch):
     """
     search, known = module.search, {}
 
-    def search_once(image_id, path, *arguments):
-        content = path.read_bytes()
-        known[content] = known.get(content) or search(image_id, path, *arguments)[1]
-        return image_id, known[content]
+    def search_once(image, *arguments):
+        content = image[1].read_bytes()
+        known[content] = known.get(content) or search(image, *arguments)[1]
+        return image[0], known[content]
 
     monkeypatch.setattr(module, "search", search_once)
     images = tmp_path / "images"

@@ -32,7 +32,9 @@ from detector.utils.xml import parse_xml
 Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
 
 # What tools write as flags; "Unspecified" is VOC's word for one that nobody has set.
-_WORDS = {"": False, "unspecified": False, "false": False, "no": False, "true": True, "yes": True}
+_WORDS = dict.fromkeys(("", "unspecified", "none", "false", "no", "f", "n"), False) | dict.fromkeys(
+    ("true", "yes", "t", "y"), True
+)
 
 # Subtracted from the file's inclusive 1-based (xmin, ymin, xmax, ymax), gives half-open boxes.
 TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])

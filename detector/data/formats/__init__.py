@@ -166,14 +166,16 @@ def other_tool(content: object) -> str:
             )
         metadata = content.get("_via_img_metadata", content)
         first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
-        if "_via_img_metadata" in content or (
-            isinstance(first, dict) and {"filename", "regions"} <= first.keys()
+        if (
+            "_via_img_metadata" in content
+            or {"config", "attribute", "metadata"} <= content.keys()  # version 3
+            or (isinstance(first, dict) and {"filename", "regions"} <= first.keys())
         ):
             return (
                 "VIA, the VGG Image Annotator, which is not read: in its menu Annotation choose Export "
                 "Annotations (COCO format)"
             )
-        return ""
+        return "" if "images" in content else _of_keys(content)
     first = content[0] if isinstance(content, list) and content else None
     if not isinstance(first, dict) or "data" in first:
         return ""
@@ -187,4 +189,23 @@ def other_tool(content: object) -> str:
             "CreateML, which is not read: choose PascalVOC in LabelImg, or export COCO from the tool that "
             "wrote it, such as Roboflow or RectLabel"
         )
-    return ""
+    return _of_keys(first)
+
+
+# Keys of other files of JSON, or of the first of their entries, and the tools that write them.
+_OTHERS = (
+    ({"assets"}, "VoTT, which is not read: export Pascal VOC from it"),
+    ({"asset", "regions"}, "VoTT, which is not read: export Pascal VOC from it"),
+    ({"objects", "size", "tags"}, "Supervisely, which is not read: export COCO or Pascal VOC from it"),
+    ({"item", "annotations"}, "V7 Darwin, which is not read: export COCO from it"),
+    ({"items", "categories"}, "Datumaro, which is not read: export the data set as coco_instances"),
+    ({"openlabel"}, "ASAM OpenLABEL, which is not read: export COCO from the tool that wrote it"),
+    ({"Labeled Data", "Label"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
+    ({"data_row", "projects"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
+    ({"name", "labels"}, "Scalabel or BDD100K, which is not read: convert it to COCO"),
+    ({"source-ref"}, "SageMaker Ground Truth, which is not read: convert it to COCO"),
+)
+
+
+def _of_keys(entry: dict) -> str:
+    return next((tool for keys, tool in _OTHERS if keys <= entry.keys()), "")

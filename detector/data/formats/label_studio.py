@@ -235,6 +235,8 @@ def _name_of(address: str) -> tuple[str, bool]:
     its own address or by ?filepath=, and files of a storage by their address, base64 in ?fileuri=.
     """
     address = address.strip().replace("\\", "/")
+    if address.startswith("data:"):
+        raise DataError(f"the address {address[:40]!r} ... holds the image itself, which has no name")
     storage, _, key = address.partition("://")
     if key and storage.lower() in _STORAGES:  # the key follows the bucket, and is not encoded
         return key.partition("/")[2], True

@@ -111,6 +111,12 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         FileNotFoundError: there is no folder of images, or it has none of the images.
     """
     names, keypoints = read_names(folder)
+    if repeated := sorted({name for name in names.values() if list(names.values()).count(name) > 1}):
+        warnings.warn(
+            f"{find_names(folder)}: several numbers are named {shortened(repeated, 3)}: their objects are "
+            "of one class; give them two names if they are two",
+            stacklevel=2,
+        )
     if not (stems := _label_files(folder)):
         raise DataError(f"{folder} has no file NAME.txt in labels, nor in SPLIT/labels, such as train/labels")
     own = folder / "images" if (folder / "labels").is_dir() else folder

@@ -150,7 +150,7 @@ def write_masks(truth: Truth, pictures: Path, folder: Path) -> None:
     for number, (name, (width, height, boxes)) in enumerate(truth.items(), start=1):
         images.append({"id": number, "file_name": name, "width": width, "height": height})
         for count, (label, x1, y1, x2, y2) in enumerate(boxes):
-            polygon = [x1, y1, x2, y1, x2, y2, (x1 + x2) / 2, (y1 + y2) / 2, x1, y2]  # a notch in a rectangle
+            polygon = [x1, y1, x2, y1, x2, (y1 + y2) / 2, x2, y2, x1, y2]  # thin parts cover no pixel
             encoded = mask.merge(mask.frPyObjects([polygon], height, width))
             box = mask.toBbox(encoded).tolist()
             pixels = mask.decode(encoded).T.ravel()  # column by column

@@ -52,6 +52,11 @@ def test_addresses_of_label_studio(tmp_path, key, address, name):
     assert image.name == name
 
 
+def test_an_image_in_its_address_has_no_name(tmp_path):
+    with pytest.raises(DataError, match=r"the address 'data:image/png;base64,.* holds the image itself"):
+        read(tmp_path, task({"result": [region()]}, image="data:image/png;base64,iVBORw0KGgo="))
+
+
 def test_folders_of_a_bucket_tell_two_pictures_of_one_name(tmp_path):
     names = [f"s3://bucket/all/{folder}/000.jpg" for folder in ("cats", "dogs")]
     found = read(tmp_path, *(task({"result": [region()]}, image=name) for name in names))
@@ -148,6 +153,17 @@ def test_tasks_that_are_not_read_say_what_to_do(tmp_path, content, told):
     ("content", "tool"),
     [
         ({"shapes": [], "imagePath": "a.png"}, r"LabelMe, .*labelme2coco FOLDER"),
+        ({"name": "p", "assets": {"1": {"asset": {"name": "a.png"}, "regions": []}}}, "VoTT, .*Pascal VOC"),
+        ({"asset": {"name": "a.png"}, "regions": [], "version": "2.1.0"}, "VoTT, .*Pascal VOC"),
+        (
+            {"project": {}, "config": {}, "attribute": {}, "file": {}, "metadata": {}, "view": {}},
+            "VIA, .*COCO",
+        ),
+        ({"description": "", "tags": [], "size": {"height": 4}, "objects": []}, "Supervisely, .*COCO"),
+        ({"version": "2.0", "item": {"name": "a.png"}, "annotations": []}, "V7 Darwin, .*COCO"),
+        ({"info": {}, "categories": {}, "items": []}, "Datumaro, .*coco_instances"),
+        ([{"ID": "x", "Labeled Data": "a.png", "Label": {"objects": []}}], "Labelbox, .*labelformat"),
+        ([{"name": "a.png", "labels": [{"box2d": {}}]}], "Scalabel or BDD100K, .*COCO"),
         ({"a.png321": {"filename": "a.png", "regions": []}}, r"VIA, .*Annotations \(COCO format\)"),
         ([{"image": "a.png", "annotations": []}], "CreateML, .* choose PascalVOC"),
         ([{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}], "results of COCO"),

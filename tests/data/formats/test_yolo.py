@@ -155,3 +155,13 @@ def test_odd_boxes_are_told_in_one_warning(tmp_path):
     assert len(caught) == 1
     assert (found["a.jpg"].labels, found["a.jpg"].boxes) == (("cat", "dog"), None)
     assert found["b.jpg"].boxes[0].box == pytest.approx((0, 18, 80, 42))
+
+
+def test_two_numbers_of_one_name_are_told(tmp_path):
+    write(
+        tmp_path,
+        {"images/a.jpg": "", "labels/a.txt": LINE + "1 .5 .5 .2 .2\n", "data.yaml": "names: [cat, cat]"},
+    )
+    with pytest.warns(UserWarning, match=r"data\.yaml: several numbers are named cat: .* one class"):
+        (image,) = review_import(tmp_path, reviewed="all")
+    assert [box.label for box in image.boxes] == ["cat", "cat"]
