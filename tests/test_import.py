@@ -1,6 +1,7 @@
 """import detector: what it does for the whole process."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,56 +32,46 @@ def test_waiting_threads_spin_briefly_unless_the_user_decides(before, variables,
     assert done.stdout.strip() == expected
 
 
-def run_without_extras(code: str) -> str:
-    """What Python code prints in a process where only torch can be imported of what extras install."""
-    modules = [module for extra in EXTRAS.values() for module in extra]
-    blocked = f"import sys; sys.modules.update(dict.fromkeys({modules}))\n"
-    done = subprocess.run(
-        [sys.executable, "-c", blocked + code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
-    )
-    return done.stdout
-
-
-def test_layers_need_torch_alone():
-    printed = run_without_extras("""
+WITHOUT_EXTRAS = """
+import sys
+sys.modules.update(dict.fromkeys({blocked}))
 import torch
 from detector import layers
 layers.nms(torch.rand(0, 4), torch.rand(0), 0.5)
 try:
     layers.box_iou
 except ImportError as error:
-    print(error)
-""")
-    assert "detector.layers.box_iou" in printed
-    assert "pip install torchvision" in printed
-
-
-def test_commands_name_the_extra_that_is_missing():
-    commands = ["train", "propose", "test", "report", "init"]
-    printed = run_without_extras(f"""
-import detector.__main__
-for command in {commands}:
-    print("status", detector.__main__.main([command, "toybox_pcl"]))
-""")
-    lines = printed.splitlines()[-2 * len(commands) :]  # below torch's warning that there is no numpy
-    assert lines[1::2] == ["status 2"] * len(commands), printed
-    for error in lines[::2]:
-        assert error.endswith("is not installed: pip install 'detector-wsod[train]'")
-    assert "Traceback" not in printed
-
-
-def test_functions_name_the_extra_that_is_missing():
-    printed = run_without_extras("""
+    print("op:", error)
 import detector
 try:
     detector.train
 except ImportError as error:
-    print(type(error).__name__, error)
-""")
-    assert "\nMissingPackage " in printed
-    assert printed.endswith("is not installed: pip install 'detector-wsod[train]'\n")
+    print("function:", type(error).__name__, error)
+import detector.__main__
+for command in {commands}:
+    print("status", detector.__main__.main([command, "toybox_pcl"]))
+"""
+
+
+def test_layers_need_torch_alone_and_the_rest_names_the_extra_that_is_missing():
+    """One process, as each needs seconds, in which only torch can be imported of what extras install."""
+    blocked = [module for extra in EXTRAS.values() for module in extra]
+    commands = ["train", "propose", "test", "report", "init"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS.format(blocked=blocked, commands=commands)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    printed = done.stdout
+    assert re.search(r"^op: .*detector\.layers\.box_iou.*pip install torchvision", printed, re.M), printed
+    remedy = "is not installed: pip install 'detector-wsod[train]'"
+    (line,) = re.findall(r"^function: (.*)$", printed, re.M)
+    assert line.startswith("MissingPackage ")
+    assert line.endswith(remedy)
+    lines = printed.splitlines()[-2 * len(commands) :]  # below torch's warning that there is no numpy
+    assert lines[1::2] == ["status 2"] * len(commands), printed
+    assert all(error.endswith(remedy) for error in lines[::2]), printed
+    assert "Traceback" not in printed

@@ -2,37 +2,50 @@
 
 import os
 import signal
-import subprocess
 import sys
+import time
+from contextlib import contextmanager
 
 import pytest
 
 from detector.utils.errors import UserError
 from detector.utils.folder_lock import file_lock, folder_lock
 
-HOLD = """
-import sys
-from detector.utils.folder_lock import folder_lock
-with folder_lock(sys.argv[1]):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+
+@contextmanager
+def holder(lock, path, work=lambda: None):
+    """Another process that holds a lock until the block ends; its number. `work` runs in it with the lock."""
+    ready, said = os.pipe()
+    until, end = os.pipe()
+    process = os.fork()  # starting Python anew would import torch
+    if process == 0:
+        try:
+            os.close(end)
+            with lock(path):
+                work()
+                os.write(said, b"held")
+                os.read(until, 1)
+        finally:
+            os._exit(1)
+    os.close(said)
+    os.close(until)
+    try:
+        assert os.read(ready, 4) == b"held"
+        yield process
+    finally:
+        os.close(end)
+        os.waitpid(process, 0)
+        os.close(ready)
 
 
 def test_a_second_process_is_told_who_holds_the_folder_and_a_kill_releases_it(tmp_path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout.readline() == "held\n"
-    try:
+    with holder(folder_lock, tmp_path) as process:
         with (
-            pytest.raises(UserError, match=rf"{tmp_path} is in use by process {holder.pid} on "),
+            pytest.raises(UserError, match=rf"{tmp_path} is in use by process {process} on "),
             folder_lock(tmp_path),
         ):
             pass
-    finally:
-        holder.kill()
-        holder.communicate()
+        os.kill(process, signal.SIGKILL)
     with folder_lock(tmp_path):
         pass
 
@@ -46,28 +59,26 @@ def test_a_disk_that_is_full_is_for_the_first_result_to_tell(tmp_path, monkeypat
         pass
 
 
-FORK = """
-import os, sys, time
-from detector.utils.folder_lock import folder_lock
-with folder_lock(sys.argv[1]):
-    child = os.fork()
-    if child == 0:
-        time.sleep(60)
-    print(child, flush=True)
-    time.sleep(60)
-"""
-
-
 def test_a_worker_that_survives_a_kill_does_not_hold_the_folder(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", FORK, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    child = int(holder.stdout.readline())
+    ready, said = os.pipe()
+
+    def start_worker():
+        worker = os.fork()
+        if worker == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.write(said, str(worker).encode())
+
+    with holder(folder_lock, tmp_path, start_worker) as process:
+        worker = int(os.read(ready, 20))
+        os.kill(process, signal.SIGKILL)
     try:
-        holder.kill()
-        holder.wait()
         with folder_lock(tmp_path):
             pass
     finally:
-        os.kill(child, signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
+        os.close(ready)
+        os.close(said)
 
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path):
@@ -102,23 +113,15 @@ def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path):
 
 def test_a_file_is_locked_apart_from_its_folder_and_nothing_is_left_behind(tmp_path):
     path = tmp_path / "out.npz"
-    command = [
-        sys.executable,
-        "-c",
-        HOLD.replace("with folder_lock", "with file_lock").replace("import folder", "import file"),
-        str(path),
-    ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"held\n"
+    with holder(file_lock, path) as process:
         for _ in range(2):  # a process that was refused does not remove the lock
             with (
-                pytest.raises(UserError, match=rf"out\.npz is being made by process {holder.pid} "),
+                pytest.raises(UserError, match=rf"out\.npz is being made by process {process} "),
                 file_lock(path),
             ):
                 pass
         with file_lock(tmp_path / "other.npz"):
             pass
-        holder.stdin.close()
     assert list(tmp_path.iterdir()) == []
     with file_lock(path):
         pass
