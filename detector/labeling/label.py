@@ -25,7 +25,7 @@ from detector.data.formats import (
     review_image,
     review_import,
 )
-from detector.data.formats.label_studio import how_to_serve
+from detector.data.formats.label_studio_storage import how_to_serve
 from detector.data.images import in_any_form
 from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL

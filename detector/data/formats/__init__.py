@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from detector.data.formats import coco, cvat, label_studio, review_file, voc, yolo
+from detector.data.formats import coco, cvat, label_studio, label_studio_storage, review_file, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
 from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
 from detector.data.picture_index import index_folder
@@ -54,7 +54,7 @@ def encode_review(
         place = Path(folder)
         yield "tasks.json", label_studio.encode(images, place.name, place if inline else None)
         if place.is_absolute() and not inline:
-            yield "local_storage.json", label_studio.encode_storage(place)
+            yield "local_storage.json", label_studio_storage.encode_storage(place)
         yield "label_config.xml", label_studio.label_config(class_names)
     elif form == "cvat":
         yield "annotations.xml", cvat.encode(images, class_names)

@@ -8,7 +8,6 @@ import base64
 import json
 import mimetypes
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -61,23 +60,6 @@ def encode(images: Iterable[ReviewImage], folder: str, inline: Path | None = Non
     return json.dumps(
         [_task(image, folder, inline) for image in images], ensure_ascii=False, allow_nan=False
     ).encode()
-
-
-def encode_storage(folder: Path) -> bytes:
-    """What Label Studio's API, POST /api/storages/localfiles, needs but for the number of the `project`."""
-    content = {"title": folder.name, "path": str(folder), "use_blob_urls": True, "regex_filter": ".*"}
-    return json.dumps(content, ensure_ascii=False, indent=1).encode()
-
-
-def how_to_serve(folder: Path) -> str:
-    """What to tell a person who imports tasks with links: the root that the tool has to serve."""
-    root = shlex.quote(str(folder.parent))
-    return (
-        f"Label Studio shows the pictures if it serves {folder.parent}:\n"
-        f"  LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={root} "
-        f"label-studio start\n  with {folder} as source storage of the project (Settings, Cloud Storage, "
-        "Local files); in a container mount it at the same path. Or add --inline, which needs neither"
-    )
 
 
 def _data_address(file: Path) -> str:
