@@ -30,6 +30,7 @@ from detector.data.reviewed import (
     unused_images,
 )
 from detector.data.sources.table_source import changed_source
+from detector.data.tiles import Tiling
 from detector.data.training_set import TrainingSet
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.worker_loader import WorkerLoader, seeded_loader
@@ -168,6 +169,7 @@ def build_train_loader(
         max_count=cfg.proposals.max_count,
         reviewed=reviewed,
         hints=training_set.hints,
+        tiling=build_tiling(cfg),
     )
     return seeded_loader(
         samples,
@@ -177,6 +179,12 @@ def build_train_loader(
         shape=samples.shape,
         repeats=draw_factors(cfg, training_set),
     )
+
+
+def build_tiling(cfg: Settings) -> Tiling | None:
+    """How large images are cut, INPUT.TILE; None: they are not."""
+    inputs = cfg.input
+    return Tiling(inputs.tile, inputs.tile_overlap, inputs.tiles_per_step) if inputs.tile else None
 
 
 def build_test_transforms(cfg: Settings) -> list[TestTransform]:
@@ -211,7 +219,7 @@ def build_test_loader(
     Args:
         proposals: None: those of DATASETS.PROPOSALS are read.
     """
-    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals)
+    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals, build_tiling(cfg))
     return WorkerLoader(Subset(passes, indices), workers=cfg.datasets.workers, batch_size=None)
 
 
@@ -230,6 +238,7 @@ def _test_dataset(
     dataset: AnnotatedImages,
     transforms: Sequence[TestTransform],
     proposals: Proposals | None,
+    tiling: Tiling | None = None,
 ) -> TestDataset:
     limits = cfg.proposals
     return TestDataset(
@@ -238,6 +247,7 @@ def _test_dataset(
         transforms,
         min_size=limits.min_size,
         max_count=limits.max_count,
+        tiling=tiling,
     )
 
 

@@ -12,7 +12,16 @@ from detector.structures.boxes import (
     scale_boxes,
 )
 from detector.structures.detections import Detections, Scores
-from detector.structures.sample import Annotation, Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views
+from detector.structures.sample import (
+    Annotation,
+    Batch,
+    Hints,
+    ImageDataset,
+    ReviewedBoxes,
+    Sample,
+    TiledSample,
+    Views,
+)
 
 __all__ = [
     "Annotation",
@@ -23,6 +32,7 @@ __all__ = [
     "ReviewedBoxes",
     "Sample",
     "Scores",
+    "TiledSample",
     "Views",
     "box_area",
     "box_intersection",
