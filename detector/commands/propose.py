@@ -19,12 +19,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from detector.config import KEYS, Settings, load_cfg
-from detector.data.build import build_dataset, name_classes
+from detector.data.build import build_dataset, build_tiling, name_classes
 from detector.data.datasets.voc import find_split
 from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.data.images import read_image
 from detector.data.pictures import find_pictures
 from detector.data.proposals.search import Mode, make_finder, propose
+from detector.data.proposals.tiled import TiledSearch
 from detector.data.reviewed import find_id
 from detector.structures import box_iou
 from detector.utils.command_line import next_step, usable_cores
@@ -90,6 +91,9 @@ def make_proposals(
     find, parameters = make_finder(
         mode or settings.mode, longest_side or settings.longest_side, settings.min_region, settings.sides
     )
+    if cfg is not None and (tiling := build_tiling(cfg)) is not None:
+        find = TiledSearch(find, tiling)
+        parameters = {**parameters, "tile": tiling.size, "tile_overlap": tiling.overlap}
     with process_group(torch.device("cpu"), LONG_WAIT):
         with sync_errors():
             if output.exists():

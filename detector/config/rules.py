@@ -91,6 +91,8 @@ def _network_rules(cfg: Settings) -> Rules:
     fits = student.backbone in ("timm", "small") or student.channels == 256
     yield fits, "SELF_TRAIN.CHANNELS", f"256, because SELF_TRAIN.BACKBONE is {student.backbone!r}"
     yield cfg.model.drop_block.size % 2 == 1, "MODEL.DROP_BLOCK.SIZE", "an odd number"
+    because = "because MODEL.METHOD is 'wsddn', whose scores of different tiles cannot be compared"
+    yield cfg.input.tile == 0 or cfg.model.method != "wsddn", "INPUT.TILE", f"0, {because}"
     context = cfg.model.box_features.context
     yield context == 0 or context > 1, "MODEL.BOX_FEATURES.CONTEXT", "0, or more than 1"
 

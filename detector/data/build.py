@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch.utils.data import DataLoader, Subset
@@ -31,6 +31,7 @@ from detector.data.reviewed import (
 )
 from detector.data.sources.table_source import changed_source
 from detector.data.teacher import read_teacher, teacher_proposals
+from detector.data.tiles import Tiling
 from detector.data.training_set import TrainingSet
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.worker_loader import WorkerLoader, seeded_loader
@@ -178,6 +179,7 @@ def build_train_loader(
         max_count=cfg.proposals.max_count,
         reviewed=reviewed,
         hints=training_set.hints,
+        tiling=build_tiling(cfg),
     )
     return seeded_loader(
         samples,
@@ -187,6 +189,12 @@ def build_train_loader(
         shape=samples.shape,
         repeats=draw_factors(cfg, training_set),
     )
+
+
+def build_tiling(cfg: Settings) -> Tiling | None:
+    """How large images are cut, INPUT.TILE; None: they are not."""
+    inputs = cfg.input
+    return Tiling(inputs.tile, inputs.tile_overlap, inputs.tiles_per_step) if inputs.tile else None
 
 
 def build_test_transforms(cfg: Settings) -> list[TestTransform]:
@@ -221,7 +229,7 @@ def build_test_loader(
     Args:
         proposals: None: those of DATASETS.PROPOSALS are read.
     """
-    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals)
+    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals, build_tiling(cfg))
     return WorkerLoader(Subset(passes, indices), workers=cfg.datasets.workers, batch_size=None)
 
 
@@ -232,7 +240,7 @@ def build_snapshot_views(cfg: Settings, training_set: TrainingSet, indices: Sequ
         inputs.train_sizes[0], inputs.side, inputs.max_size, flip=False, inclusive_rois=inputs.inclusive_rois
     )
     passes = _test_dataset(cfg, training_set.dataset, [transform], training_set.proposals)
-    return [passes[index] for index in indices]
+    return [cast(Views, passes[index]) for index in indices]  # without tiles
 
 
 def _test_dataset(
@@ -240,6 +248,7 @@ def _test_dataset(
     dataset: AnnotatedImages,
     transforms: Sequence[TestTransform],
     proposals: Proposals | None,
+    tiling: Tiling | None = None,
 ) -> TestDataset:
     limits = cfg.proposals
     return TestDataset(
@@ -248,6 +257,7 @@ def _test_dataset(
         transforms,
         min_size=limits.min_size,
         max_count=limits.max_count,
+        tiling=tiling,
     )
 
 

@@ -4,19 +4,31 @@ A training batch depends on (seed, position) alone, not on the number of worker 
 it or the global random state. A resumed run therefore sees the same batches as an uninterrupted one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from detector.data.proposals import clean_proposals
+from detector.data.proposals import clean_proposals, clean_rows
 from detector.data.reviewed import shown_classes
+from detector.data.tiles import Tiling, draw_tiles, tiles_of
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
-from detector.structures import Batch, Hints, ImageDataset, ReviewedBoxes, Sample, Views, boxes_to_rois
+from detector.structures import (
+    Batch,
+    Hints,
+    ImageDataset,
+    ReviewedBoxes,
+    Sample,
+    TiledSample,
+    Views,
+    box_iou,
+    boxes_to_rois,
+)
 
 _LEAST_SIDE = 16  # pixels: VGG16 halves an image up to four times and fails if nothing is left
 
@@ -35,6 +47,8 @@ class WeakDataset(Dataset):
         hints: maps image ids to points and counts, whose classes are labels of the image, too.
         transform: applied to each sample.
         stride: of the feature grid, in pixels of the transformed image.
+        tiling: how large images are cut; all samples are then tiled ones. None: they are not.
+        likely: maps image ids to the tiles to draw for certain, see :func:`detector.data.tiles.draw_tiles`.
     """
 
     def __init__(
@@ -48,7 +62,10 @@ class WeakDataset(Dataset):
         max_count: int,
         reviewed: Mapping[str, ReviewedBoxes] = MappingProxyType({}),
         hints: Mapping[str, Hints] = MappingProxyType({}),
+        tiling: Tiling | None = None,
+        likely: Mapping[str, Tensor] = MappingProxyType({}),
     ):
+        self.tiling, self.likely = tiling, likely
         self.source, self.proposals, self.transform = source, proposals, transform
         self.reviewed, self.hints = reviewed, hints
         self.min_size, self.stride, self.max_count = min_size, stride, max_count
@@ -56,21 +73,50 @@ class WeakDataset(Dataset):
     def __len__(self) -> int:
         return len(self.source.image_ids)
 
-    def __getitem__(self, key: tuple[int, int]) -> Sample:
+    def __getitem__(self, key: tuple[int, int]) -> Sample | TiledSample:
         index, draw = key
-        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
+        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count, self.tiling)
         if (given := self.hints.get(sample.image_id)) is not None:
             sample = _with_hints(sample, given)
         if (known := self.reviewed.get(sample.image_id)) is not None:
             sample = _with_reviewed(sample, known)  # last, as a complete image shows nothing else
+        if self.tiling is not None:
+            return self._tiled(sample, draw, self.tiling)
         sample = self.transform(sample, torch.Generator().manual_seed(draw))
         boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
         return replace(sample, proposals=boxes)
+
+    def _tiled(self, sample: Sample, draw: int, tiling: Tiling) -> TiledSample:
+        """Some tiles of a sample, all resized by one factor and flipped or not."""
+        tiles = tiling.boxes(*sample.image.shape[1:])
+        likely = self.likely.get(sample.image_id, torch.zeros(0, dtype=torch.int64))
+        rows, weights = draw_tiles(len(tiles), tiling.per_step, likely, torch.Generator().manual_seed(draw))
+        of_tile, seen, places, each_weight = tiles_of(sample.proposals, tiles), [], [], []
+        for row, weight in zip(rows.tolist(), weights.tolist(), strict=True):
+            own = sample.proposals[of_tile == row]
+            tile = cut_tile(sample, tiles[row], own)
+            transform = (
+                self.transform if len(tiles) == 1 else self.transform.of_tile(share(tiles, row, tiling))
+            )
+            tile = transform(tile, torch.Generator().manual_seed(draw))
+            kept = clean_rows(tile.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
+            seen.append(replace(tile, proposals=tile.proposals[kept], reviewed=None, hints=None))
+            places.append(own[kept])
+            each_weight.append(torch.full((len(kept),), weight))
+        boxes = torch.cat(places)
+        reviewed = sample.reviewed
+        if reviewed is not None:  # those that are in no drawn tile have no proposal to label
+            here = (box_iou(reviewed.boxes, boxes) > 0).any(dim=1)
+            reviewed = replace(reviewed, boxes=reviewed.boxes[here], labels=reviewed.labels[here])
+        whole = replace(sample, image=sample.image[:, :0, :0], proposals=boxes, reviewed=reviewed)
+        return TiledSample(whole, tuple(seen), torch.cat(each_weight))
 
     def shape(self, index: int, draw: int) -> tuple[int, int]:
         """(height, width) of the image of `dataset[index, draw]`, without reading it."""
         transform = self.transform
         size = transform.draw_size(torch.Generator().manual_seed(draw))
+        if self.tiling is not None and self.tiling.cuts(*self.source.image_size(index)):
+            return size, size
         return resized_size(*self.source.image_size(index), size, transform.side, transform.max_size)
 
 
@@ -91,15 +137,19 @@ class TestDataset(Dataset):
         *,
         min_size: float,
         max_count: int,
+        tiling: Tiling | None = None,
     ):
+        self.tiling = tiling
         self.source, self.proposals, self.transforms = source, proposals, tuple(transforms)
         self.min_size, self.max_count = min_size, max_count
 
     def __len__(self) -> int:
         return len(self.source.image_ids)
 
-    def __getitem__(self, index: int) -> Views:
-        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count)
+    def __getitem__(self, index: int) -> Views | tuple[Views, ...]:
+        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count, self.tiling)
+        if self.tiling is not None and self.tiling.cuts(*sample.image.shape[1:]):
+            return tuple(tiled_views(sample, self.transforms, self.tiling, self.min_size, self.max_count))
         return make_views(sample, self.transforms)
 
 
@@ -113,40 +163,100 @@ def make_views(sample: Sample, transforms: Sequence[TestTransform]) -> Views:
     return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
 
 
-def collate(samples: Sequence[Sample], multiple: int = 1) -> Batch:
+def cut_tile(sample: Sample, tile: Tensor, proposals: Tensor) -> Sample:
+    """The sample of a tile (4,) xyxy of an image, with the proposals (R, 4) of the image that are its own."""
+    x1, y1, x2, y2 = tile.tolist()
+    corner = proposals.new_tensor([x1, y1, x1, y1])
+    return replace(sample, image=sample.image[:, y1:y2, x1:x2], proposals=proposals - corner)
+
+
+def share(tiles: Tensor, row: int, tiling: Tiling) -> float:
+    """The longer side of a view relative to that of a full tile, to which the whole picture is reduced."""
+    if row == len(tiles) - 1:
+        return 1.0
+    x1, y1, x2, y2 = tiles[row].tolist()
+    return max(x2 - x1, y2 - y1) / tiling.size
+
+
+def tiled_views(
+    sample: Sample, transforms: Sequence[TestTransform], tiling: Tiling, min_size: float, max_count: int
+) -> Iterator[Views]:
+    """The tiles of an image as read, those that have proposals, each with all test passes; at least one.
+
+    Of the proposals of a tile, as of those of an image without tiles, the first `max_count` are kept.
+    """
+    height, width = sample.image.shape[1:]
+    tiles = tiling.boxes(height, width)
+    of_tile = tiles_of(sample.proposals, tiles)
+    for row in of_tile.unique().tolist() or [0]:
+        own = sample.proposals[of_tile == row]
+        own = clean_proposals(own, min_size=min_size, stride=1, max_count=max_count)
+        fitted = transforms if len(tiles) == 1 else [t.of_tile(share(tiles, row, tiling)) for t in transforms]
+        views = make_views(cut_tile(sample, tiles[row], own), fitted)
+        yield replace(views, size=(height, width), proposals=own)
+
+
+def collate(samples: Sequence[Sample] | Sequence[TiledSample], multiple: int = 1) -> Batch:
     """Combine samples into a batch; images are padded at the right and the bottom.
 
     Args:
         multiple: the sides of the padded images are multiples of it, in pixels.
     """
-    sizes = tuple((sample.image.shape[1], sample.image.shape[2]) for sample in samples)
+    tiled = [sample for sample in samples if isinstance(sample, TiledSample)]
+    if tiled:
+        wholes = [sample.whole for sample in tiled]
+        labels = _collate_labels(wholes)
+        return replace(
+            collate([tile for sample in tiled for tile in sample.tiles], multiple),
+            **labels,
+            tiles=torch.tensor([len(sample.tiles) for sample in tiled]),  # (B,)
+            places=torch.cat([whole.proposals for whole in wholes]),  # (sum R, 4)
+            weights=torch.cat([sample.weights for sample in tiled]),  # (sum R,)
+        )
+    plain = [sample for sample in samples if isinstance(sample, Sample)]
+    sizes = tuple((sample.image.shape[1], sample.image.shape[2]) for sample in plain)
     height, width = (
         -(-max(_LEAST_SIDE, *sides) // multiple) * multiple for sides in zip(*sizes, strict=True)
     )
-    images = samples[0].image.new_zeros(len(samples), 3, height, width)
-    for image, sample, (of_height, of_width) in zip(images, samples, sizes, strict=True):
+    images = plain[0].image.new_zeros(len(plain), 3, height, width)
+    for image, sample, (of_height, of_width) in zip(images, plain, sizes, strict=True):
         image[:, :of_height, :of_width] = sample.image
-    pixels = [sample.pixel for sample in samples if sample.pixel is not None]
-    unknown = [sample.unknown for sample in samples if sample.unknown is not None]
+    pixels = [sample.pixel for sample in plain if sample.pixel is not None]
     return Batch(
         images=images,
-        rois=boxes_to_rois([sample.proposals for sample in samples]),  # (sum R, 5)
-        labels=torch.stack([sample.labels for sample in samples]),  # (B, C)
-        counts=torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
-        image_ids=tuple(sample.image_id for sample in samples),
+        rois=boxes_to_rois([sample.proposals for sample in plain]),  # (sum R, 5)
         sizes=torch.tensor(sizes),  # (B, 2)
         pixels=torch.tensor(pixels) if pixels else None,  # (B, 2)
-        unknown=torch.stack(unknown) if unknown else None,  # (B, C)
-        reviewed=tuple(s.reviewed for s in samples) if any(s.reviewed for s in samples) else (),
-        hints=tuple(s.hints for s in samples) if any(s.hints for s in samples) else (),
+        **_collate_labels(plain),
     )
 
 
+def _collate_labels(samples: Sequence[Sample]) -> dict[str, Any]:
+    """The fields of a batch that are of whole images."""
+    unknown = [sample.unknown for sample in samples if sample.unknown is not None]
+    return {
+        "labels": torch.stack([sample.labels for sample in samples]),  # (B, C)
+        "counts": torch.tensor([len(sample.proposals) for sample in samples]),  # (B,)
+        "image_ids": tuple(sample.image_id for sample in samples),
+        "unknown": torch.stack(unknown) if unknown else None,  # (B, C)
+        "reviewed": tuple(s.reviewed for s in samples) if any(s.reviewed for s in samples) else (),
+        "hints": tuple(s.hints for s in samples) if any(s.hints for s in samples) else (),
+    }
+
+
 def _read_sample(
-    source: ImageDataset, proposals: Mapping[str, Tensor], index: int, min_size: float, max_count: int
+    source: ImageDataset,
+    proposals: Mapping[str, Tensor],
+    index: int,
+    min_size: float,
+    max_count: int,
+    tiling: Tiling | None = None,
 ) -> Sample:
     image_id = source.image_ids[index]
-    boxes = clean_proposals(proposals[image_id], min_size=min_size, stride=1, max_count=max_count)
+    boxes = proposals[image_id]
+    # With tiles, so many of each tile are kept.
+    most = max_count if tiling is None else len(boxes)
+    boxes = clean_proposals(boxes, min_size=min_size, stride=1, max_count=most)
     labels, unknown = source.labels(index), source.unknown(index)
     return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
 

@@ -73,6 +73,11 @@ class TrainTransform:
             sample = flip(sample)
         return sample if self.inclusive_rois else replace(sample, pixel=None)
 
+    def of_tile(self, share: float) -> "TrainTransform":
+        """The transform of a view whose longer side is `share` of a tile's, which gets one of `sizes`."""
+        sizes = tuple(max(1, round(size * share)) for size in self.sizes)
+        return replace(self, sizes=sizes, side="longest")
+
     def draw_size(self, generator: torch.Generator) -> int:
         """A random one of `sizes`, from the first random number."""
         return self.sizes[int(torch.randint(len(self.sizes), (), generator=generator))]
@@ -89,6 +94,10 @@ class TestTransform:
     max_size: int
     flip: bool  # whether to flip the image
     inclusive_rois: bool = False  # whether RoI pooling gets inclusive corners
+
+    def of_tile(self, share: float) -> "TestTransform":
+        """As that of :class:`TrainTransform`."""
+        return replace(self, size=max(1, round(self.size * share)), side="longest")
 
     @property
     def size_options(self) -> tuple[int, str, int]:

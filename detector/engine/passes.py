@@ -15,7 +15,7 @@ from detector.utils.errors import UserError
 @torch.no_grad()
 def predict(
     model: nn.Module,
-    loader: Iterable[Views],
+    loader: Iterable[Views | Sequence[Views]],
     *,
     device: torch.device,
     precision: Precision | None = None,
@@ -29,6 +29,7 @@ def predict(
     proposals as they are.
 
     Args:
+        loader: images in all test passes, one after the other; the tiles of one in a sequence.
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4) or None.
         precision: None: float32.
@@ -41,21 +42,32 @@ def predict(
     """
     model.eval()
     precision = precision or Precision("float32", device)
-    for views in loader:
-        boxes = views.proposals.to(device, non_blocking=True)[:, None]  # (R, 1, 4)
-        num_classes = len(views.samples[0].labels)
-        scores = torch.zeros(0, num_classes, device=device)
-        if len(boxes):
-            passes: list[tuple[Tensor, Tensor | None]] = []
-            for _, together in groupby(views.samples, key=lambda sample: sample.image.shape):
-                passes += _score(model, list(together), device, precision)
-            scores = torch.stack([scores for scores, _ in passes]).mean(dim=0)  # (R, C)
-            deltas = [deltas for _, deltas in passes if deltas is not None]
-            if deltas:
-                boxes = decode_boxes(boxes, torch.stack(deltas).mean(dim=0))
-                boxes = clip_boxes(boxes, *views.size)
-        check_finite(views.image_id, precision, boxes, scores)
-        yield Scores(views.image_id, boxes.expand(-1, num_classes, 4), scores)
+    for image in loader:
+        tiles = [image] if isinstance(image, Views) else image
+        parts = [_score_views(model, views, device, precision) for views in tiles]
+        # Joined only if there are several: without regression, boxes are one view for all classes.
+        boxes, scores = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        yield Scores(tiles[0].image_id, boxes, scores)
+
+
+def _score_views(
+    model: nn.Module, views: Views, device: torch.device, precision: Precision
+) -> tuple[Tensor, Tensor]:
+    """Boxes (R, C, 4) and scores (R, C) of an image, or of one tile of it, the mean over the test passes."""
+    boxes = views.proposals.to(device, non_blocking=True)[:, None]  # (R, 1, 4)
+    num_classes = len(views.samples[0].labels)
+    scores = torch.zeros(0, num_classes, device=device)
+    if len(boxes):
+        passes: list[tuple[Tensor, Tensor | None]] = []
+        for _, together in groupby(views.samples, key=lambda sample: sample.image.shape):
+            passes += _score(model, list(together), device, precision)
+        scores = torch.stack([scores for scores, _ in passes]).mean(dim=0)  # (R, C)
+        deltas = [deltas for _, deltas in passes if deltas is not None]
+        if deltas:
+            boxes = decode_boxes(boxes, torch.stack(deltas).mean(dim=0))
+            boxes = clip_boxes(boxes, *views.size)
+    check_finite(views.image_id, precision, boxes, scores)
+    return boxes.expand(-1, num_classes, 4), scores
 
 
 def check_finite(image_id: str, precision: Precision, boxes: Tensor, scores: Tensor) -> None:

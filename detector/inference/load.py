@@ -10,8 +10,9 @@ from torch import nn
 
 from detector.config import Settings, parse_cfg
 from detector.config.yaml_files import Overrides
-from detector.data.build import build_test_transforms
+from detector.data.build import build_test_transforms, build_tiling
 from detector.data.proposals.search import make_finder
+from detector.data.proposals.tiled import TiledSearch
 from detector.engine.build import build_precision
 from detector.engine.checkpoint import how_to_make, load_checkpoint
 from detector.engine.run_folder import check_class_names
@@ -81,14 +82,16 @@ def build_predictor(
     find, _ = make_finder(
         cfg.proposals.mode, cfg.proposals.longest_side, cfg.proposals.min_region, cfg.proposals.sides
     )
+    tiling = build_tiling(cfg)
     return WeakPredictor(
         model.to(device),
         cfg.datasets.classes,
-        find=find,
+        find=find if tiling is None else TiledSearch(find, tiling),
         transforms=build_test_transforms(cfg),
         postprocess=build_postprocess(cfg, score_threshold),
         min_size=cfg.proposals.min_size,
         max_count=cfg.proposals.max_count,
+        tiling=tiling,
         precision=build_precision(cfg, device),
     )
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from detector.data.images import ImageSource, open_image
-from detector.data.loader import make_views
+from detector.data.loader import make_views, tiled_views
 from detector.data.pictures import find_pictures
 from detector.data.proposals import clean_proposals
 from detector.data.proposals.search import Finder
+from detector.data.tiles import Tiling
 from detector.data.transforms import TestTransform
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, tf32_allowed
@@ -140,7 +141,8 @@ class WeakPredictor(Predictor):
         find: finds the proposals of an image for which none are given: (H, W, 3) uint8 RGB to (R, 4) float32.
         transforms: one per test pass.
         min_size: a proposal whose width or height is at most this, in pixels, is dropped.
-        max_count: maximum number of proposals per image; the first are kept.
+        max_count: maximum number of proposals per image, or tile; the first are kept.
+        tiling: how larger images are cut into tiles; None: they are not.
         options: the other arguments of :class:`Predictor`.
     """
 
@@ -155,11 +157,12 @@ class WeakPredictor(Predictor):
         transforms: Sequence[TestTransform],
         min_size: float,
         max_count: int,
+        tiling: Tiling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, class_names, **options)
         self.find, self.transforms = find, tuple(transforms)
-        self.min_size, self.max_count = min_size, max_count
+        self.min_size, self.max_count, self.tiling = min_size, max_count, tiling
 
     def find_proposals(self, image: Tensor) -> Tensor:
         return torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))
@@ -167,7 +170,7 @@ class WeakPredictor(Predictor):
     def scores(
         self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
     ) -> Scores:
-        views = self.views(image, proposals, image_id)
+        views = self._views(image, proposals, image_id, self.tiling)
         with tf32_allowed(self.precision.name == "tf32"):
             (scores,) = predict(self.model, [views], device=self.device, precision=self.precision)
         return scores
@@ -175,15 +178,28 @@ class WeakPredictor(Predictor):
     def views(
         self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
     ) -> Views:
-        """The proposals of an image, found or given, and a sample for each test pass."""
+        """The proposals of an image, found or given, and a sample for each test pass, without tiles."""
+        return self._views(source, proposals, image_id, None)[0]
+
+    def _views(
+        self,
+        source: ImageSource,
+        proposals: Tensor | np.ndarray | None,
+        image_id: str,
+        tiling: Tiling | None,
+    ) -> list[Views]:
         image = open_image(source)
         if proposals is None:
             boxes = self.find_proposals(image)
         else:
             boxes = clip_boxes(_boxes(proposals), *image.shape[1:])
-        boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)
         name = str(source) if isinstance(source, (str, Path)) else image_id
-        return make_views(Sample(image, boxes, torch.zeros(len(self.class_names)), name), self.transforms)
+        sample = Sample(image, boxes, torch.zeros(len(self.class_names)), name)
+        if tiling is not None and tiling.cuts(*image.shape[1:]):
+            return list(tiled_views(sample, self.transforms, tiling, self.min_size, self.max_count))
+        boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)
+        sample = replace(sample, proposals=boxes)
+        return [make_views(sample, self.transforms)]
 
 
 def _boxes(proposals: Tensor | np.ndarray) -> Tensor:

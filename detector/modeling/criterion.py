@@ -97,9 +97,13 @@ class Criterion:
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
         mil = only_at_objects(outputs.mil, batch)
+        background = outputs.mil_background
+        if batch.weights is not None:  # the sums are estimates of those over all tiles
+            mil = mil * batch.weights[:, None]
+            background = None if background is None else background * batch.weights[:, None]
         labels, unknown = batch.labels, batch.unknown
-        if outputs.mil_background is not None:  # a class that is absent from all images
-            mil = torch.cat([outputs.mil_background, mil], dim=1)
+        if background is not None:  # a class that is absent from all images
+            mil = torch.cat([background, mil], dim=1)
             labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)
             if unknown is not None:
                 unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)
@@ -115,7 +119,7 @@ def _without_unknown(outputs: HeadOutputs, batch: Batch) -> HeadOutputs:
     """The outputs with the softmax of streams and regression branch over background and the known classes."""
     if batch.unknown is None:
         return outputs
-    unknown = batch.unknown[batch.rois[:, 0].long()]  # (sum R, C)
+    unknown = batch.unknown[batch.owners]  # (sum R, C)
     unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)  # (sum R, C + 1)
     probs = outputs.refinements.masked_fill(unknown, 0)  # (K, sum R, C + 1)
     probs = probs / probs.sum(dim=2, keepdim=True).clamp(min=1e-9)

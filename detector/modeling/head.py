@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from detector.modeling.per_image import softmax_per_image
+from detector.modeling.per_image import max_per_image, softmax_per_image
 from detector.modeling.regression import RegressionOutputs
 
 
@@ -49,8 +49,10 @@ class ImageHead(nn.Module):
         super().__init__()
         self.classes = nn.Linear(in_channels, num_classes)
 
-    def forward(self, features: Tensor) -> Tensor:
-        return self.classes(features.amax(dim=(2, 3)))
+    def forward(self, features: Tensor, tiles: Tensor | None = None) -> Tensor:
+        """Logits (B, C) from the maps (T, D, H, W) of T tiles, of each image as many as `tiles` (B,) says."""
+        largest = features.amax(dim=(2, 3))  # (T, D)
+        return self.classes(largest if tiles is None else max_per_image(largest, tiles))
 
 
 class Head(nn.Module):
@@ -82,7 +84,13 @@ class Head(nn.Module):
             nn.init.normal_(layer.weight, std=init_std)
             nn.init.zeros_(layer.bias)
 
-    def forward(self, features: Tensor, counts: Tensor, context: Tensor | None = None) -> HeadOutputs:
+    def forward(
+        self,
+        features: Tensor,
+        counts: Tensor,
+        context: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> HeadOutputs:
         """Features (sum R, F) and proposals per image (B,) to probabilities, in at least float32.
 
         Args:
@@ -90,11 +98,12 @@ class Head(nn.Module):
                 proposals then compares the difference between a proposal and its context. A part of an
                 object, whose context is the rest of it, therefore scores lower than the whole object: the
                 contrastive model of ContextLocNet (Kantorov et al., arXiv 1609.04331).
+            weights (Tensor[sum R]): how many proposals of its image each stands for; None: itself.
         """
         class_logits = self.classes(features).float()  # (sum R, C)
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()
         contrast = features if context is None else features - context  # (sum R, F)
-        by_proposal = softmax_per_image(self.proposals(contrast).float(), counts)  # (sum R, C)
+        by_proposal = softmax_per_image(self.proposals(contrast).float(), counts, weights)  # (sum R, C)
         logits = [layer(features).float() for layer in self.refinements]
         mil, background = by_class * by_proposal, None
         if self.mil_background:

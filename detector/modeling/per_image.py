@@ -6,8 +6,15 @@ from torch import Tensor
 from detector.utils.exporting import is_exporting
 
 
-def softmax_per_image(logits: Tensor, counts: Tensor) -> Tensor:
-    """Softmax of logits (sum R, C) over the proposals of the same image; counts (B,) int64 on the CPU."""
+def softmax_per_image(logits: Tensor, counts: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Softmax of logits (sum R, C) over the proposals of the same image; counts (B,) int64 on the CPU.
+
+    With `weights` (sum R,), how many proposals each stands for, exp(x_r) / sum_s w_s exp(x_s): the sum is the
+    estimate of that over all proposals of the image.
+    """
+    if weights is not None:
+        shift = weights.log()[:, None]
+        return softmax_per_image(logits + shift, counts) / weights[:, None]
     if is_exporting():
         return _softmax_by_membership(logits, counts)
     return torch.cat([rows.softmax(dim=0) for rows in logits.split(counts.tolist())])
@@ -23,6 +30,11 @@ def _softmax_by_membership(logits: Tensor, counts: Tensor) -> Tensor:
     exps = (logits - top[image]).exp()  # (sum R, C)
     sums = member.to(exps.dtype).t() @ exps  # (B, C)
     return exps / sums[image]
+
+
+def max_per_image(values: Tensor, counts: Tensor) -> Tensor:
+    """Maxima (B, C) of values (sum T, C) of the same image; counts (B,) int64 on the CPU, none is 0."""
+    return torch.stack([rows.amax(dim=0) for rows in values.split(counts.tolist())])
 
 
 def sum_per_image(values: Tensor, counts: Tensor) -> Tensor:

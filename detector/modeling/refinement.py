@@ -15,7 +15,7 @@ from torch import Tensor
 
 from detector.layers import assign_to_seeds, pcl_loss, proposal_clusters
 from detector.layers.proposal_clusters import ProposalClusters
-from detector.modeling.per_image import mean_per_image
+from detector.modeling.per_image import mean_per_image, sum_per_image
 from detector.modeling.reviewed import with_hints, with_reviewed
 from detector.structures import Batch, box_iou
 
@@ -112,7 +112,7 @@ class Refinement:
             "ignore_cover": self.ignore_cover,
             "cover_iou": self.cover_iou,
         }
-        boxes = batch.rois[:, 1:]
+        boxes = batch.boxes
         if isinstance(self.rule, str):
             options = {"method": self.rule, **self.options, **assignment}
             pseudo = proposal_clusters(boxes, sources, batch.labels, batch.counts, **options)
@@ -124,4 +124,11 @@ class Refinement:
                 streams.append(map(torch.cat, zip(*each, strict=True)))
             pseudo = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
         pseudo = with_hints(pseudo, sources, batch, **assignment)
-        return with_reviewed(pseudo, batch, self.member_iou)
+        pseudo = with_reviewed(pseudo, batch, self.member_iou)
+        if batch.weights is None:
+            return pseudo
+        # The losses are means over the proposals that are here: with these factors, estimates of the mean
+        # over all proposals of an image.
+        total = sum_per_image(batch.weights[:, None], batch.counts)[batch.owners, 0]  # (sum R,)
+        shown = batch.counts.to(total.device, non_blocking=True)[batch.owners]
+        return pseudo._replace(weights=pseudo.weights * (batch.weights * shown / total))

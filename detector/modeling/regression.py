@@ -121,7 +121,7 @@ def box_loss(deltas: Tensor, pseudo: ProposalClusters, batch: Batch, reduction: 
         pseudo: labels (sum R,).
         reduction: "weighted" or "all".
     """
-    boxes = batch.rois[:, 1:]
+    boxes = batch.boxes
     expected = encode_boxes(boxes, center_boxes(boxes, pseudo, batch.counts))  # (sum R, 4)
     column = (pseudo.labels - 1).clamp(min=0)
     own = deltas[torch.arange(len(column), device=column.device), column]  # (sum R, 4)

@@ -75,7 +75,7 @@ def only_at_objects(mil: Tensor, batch: Batch) -> Tensor:
 def _each_image(batch: Batch, known: Sequence[T | None]) -> Iterator[tuple[slice, Tensor, T]]:
     """Rows and boxes (R, 4) of the proposals of each image that has some and of which something is known."""
     start = 0
-    for boxes, each in zip(batch.rois[:, 1:].split(batch.counts.tolist()), known, strict=True):
+    for boxes, each in zip(batch.boxes.split(batch.counts.tolist()), known, strict=True):
         if each is not None and len(boxes) > 0:
             yield slice(start, start + len(boxes)), boxes, each
         start += len(boxes)

@@ -47,7 +47,13 @@ class WeakRCNN(nn.Module):
         self.register_buffer("pixel_std", torch.tensor(pixel_std), persistent=False)
 
     def forward(
-        self, images: Tensor, rois: Tensor, counts: Tensor, sizes: Tensor | None = None
+        self,
+        images: Tensor,
+        rois: Tensor,
+        counts: Tensor,
+        sizes: Tensor | None = None,
+        tiles: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> HeadOutputs:
         """Score the proposals of a batch.
 
@@ -56,12 +62,14 @@ class WeakRCNN(nn.Module):
             rois (Tensor[sum R, 5]): image index, x1, y1, x2, y2 in pixels; images in order.
             counts (Tensor[B]): proposals per image, int64, on the CPU.
             sizes (Tensor[B, 2]): (height, width) of each image without its padding; None: there is none.
+            tiles (Tensor[B]): `images` are tiles, so many of each, int64, on the CPU; None: whole images.
+            weights (Tensor[sum R]): how many proposals of its image each stands for; None: itself.
         """
         features = self.features(images, sizes)  # (B, D, H / stride, W / stride)
         box_features = self.box_features(features, rois)  # (sum R, F)
         return replace(
-            self.head(box_features, counts, self.box_features.context_features(features, rois)),
-            image_logits=self.image_head(features) if self.image_head is not None else None,
+            self.head(box_features, counts, self.box_features.context_features(features, rois), weights),
+            image_logits=self.image_head(features, tiles) if self.image_head is not None else None,
             regression=self.regression(box_features) if self.regression is not None else None,
         )
 

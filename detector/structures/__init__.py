@@ -20,6 +20,7 @@ from detector.structures.sample import (
     ReviewedBoxes,
     Sample,
     TeacherBoxes,
+    TiledSample,
     Views,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "Sample",
     "Scores",
     "TeacherBoxes",
+    "TiledSample",
     "Views",
     "box_area",
     "box_intersection",

@@ -82,6 +82,15 @@ class Sample(TensorFields):
 
 
 @dataclass(frozen=True, eq=False)
+class TiledSample(TensorFields):
+    """A large image of which some tiles are seen: `whole` without its pixels, and a sample for each tile."""
+
+    whole: Sample  # `image` is empty; boxes are in pixels of the image as read, tile by tile
+    tiles: tuple[Sample, ...]  # their proposals, joined, are those of `whole`, in pixels of the tile
+    weights: Tensor  # (R,) float32, how many proposals of the image each stands for, 1 if all tiles are here
+
+
+@dataclass(frozen=True, eq=False)
 class Views(TensorFields):
     """One image in all test passes: resized, flipped or not."""
 
@@ -93,7 +102,11 @@ class Views(TensorFields):
 
 @dataclass(frozen=True, eq=False)
 class Batch(TensorFields):
-    """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order."""
+    """Several samples, padded to one size. Row r of `rois` belongs to image rois[r, 0]; images in order.
+
+    Where large images are cut into tiles, `images` and `sizes` are of the T tiles, rois[r, 0] is a tile, and
+    `tiles`, `places` and `weights` are there; all else is of the B images.
+    """
 
     images: Tensor  # (B, 3, H, W) uint8 RGB, padded at the right and the bottom
     rois: Tensor  # (sum R, 5) float32: image index, x1, y1, x2, y2
@@ -106,6 +119,9 @@ class Batch(TensorFields):
     unknown: Tensor | None = None  # (B, C) bool, classes whose label is unknown; None: all are known
     reviewed: tuple[ReviewedBoxes | None, ...] = ()  # of each image; (): of none
     hints: tuple[Hints | None, ...] = ()  # the same
+    tiles: Tensor | None = None  # (B,) int64, tiles of each image; on the CPU, as `counts`
+    places: Tensor | None = None  # (sum R, 4) float32, the proposals in pixels of the images as read
+    weights: Tensor | None = None  # (sum R,) float32, how many proposals of its image each stands for
 
     def __post_init__(self) -> None:
         if self.sizes is None:
@@ -113,17 +129,35 @@ class Batch(TensorFields):
             object.__setattr__(self, "sizes", sizes)
 
     @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The arguments of the model: images, RoIs for pooling, proposals per image, sizes."""
+    def boxes(self) -> Tensor:
+        """(sum R, 4) the proposals in the pixels of `reviewed` and `hints`, of one image in one frame."""
+        return self.rois[:, 1:] if self.places is None else self.places
+
+    @property
+    def owners(self) -> Tensor:
+        """(sum R,) int64, the image of each proposal."""
+        if self.tiles is None:
+            return self.rois[:, 0].long()
+        images = torch.arange(len(self.counts)).repeat_interleave(self.counts)
+        return images.to(self.rois.device, non_blocking=True)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The arguments of the model: images, RoIs for pooling, proposals per image, sizes; with tiles, also
+        tiles per image and weights.
+        """
         rois = self.rois
         if self.pixels is not None:  # the last pixel inside instead of the first one outside
             inclusive = rois[:, 3:] - self.pixels[rois[:, 0].long()]  # (sum R, 2)
             rois = torch.cat([rois[:, :3], inclusive], dim=1)
-        return self.images, rois, self.counts, self.sizes
+        inputs = self.images, rois, self.counts, self.sizes
+        if self.tiles is None or self.weights is None:
+            return inputs
+        return *inputs, self.tiles, self.weights
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        """A copy with `function` applied to all tensors except `counts`, which stays on the CPU."""
-        return replace(super().map(function), counts=self.counts)
+        """A copy with `function` applied to all tensors but `counts` and `tiles`, which stay on the CPU."""
+        return replace(super().map(function), counts=self.counts, tiles=self.tiles)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import torch
 from detector.data.batch_order import SeededBatches
 from detector.data.datasets.voc import VOCDataset
 from detector.data.loader import TestDataset, WeakDataset, collate, make_views
+from detector.data.tiles import Tiling
 from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.worker_loader import WorkerLoader, _explain_errors, seeded_loader
 from detector.structures import Sample
@@ -282,3 +283,44 @@ def test_passes(source, proposals):
                         [width - back[:, 2], back[:, 1], width - back[:, 0], back[:, 3]], dim=1
                     )
                 assert torch.allclose(back, boxes, atol=1e-4)  # row for row
+
+
+# ---- Tiles
+
+
+def test_a_batch_of_tiles_has_the_proposals_of_each_image_once(source, proposals):
+    transform = TrainTransform(sizes=(20,), side="shortest", max_size=200, flip=True)
+    options = {"min_size": 2, "stride": 1, "max_count": 100, "tiling": Tiling(20, 0.5, 100)}
+    tiled = WeakDataset(source, proposals, transform, **options)
+    batch = collate([tiled[0, 3], tiled[1, 4], tiled[2, 5]])
+    assert batch.tiles.tolist() == [len(Tiling(20, 0.5).boxes(*source.image_size(i))) for i in range(3)]
+    assert len(batch.images) == batch.tiles.sum()
+    assert batch.counts.tolist() == [9, 0, 4]
+    assert batch.image_ids == ("a", "b", "c")
+    assert batch.labels.shape == (3, 3)
+    assert batch.owners.tolist() == [0] * 9 + [2] * 4
+    assert batch.weights.tolist() == [1] * 13
+    found = {tuple(box) for box in batch.boxes[:9].tolist()}
+    assert found == {tuple(box) for box in proposals["a"].tolist()}
+
+
+def test_images_that_fit_in_a_tile_are_as_without_tiles(dataset, source, proposals):
+    options = {"min_size": 2, "stride": 1, "max_count": 100, "tiling": Tiling(200)}
+    tiled = WeakDataset(source, proposals, dataset.transform, **options)
+    batch, whole = collate([tiled[0, 3], tiled[2, 4]]), collate([dataset[0, 3], dataset[2, 4]])
+    assert torch.equal(batch.images, whole.images)
+    assert torch.equal(batch.rois, whole.rois)
+    assert torch.equal(batch.counts, whole.counts)
+
+
+def test_the_views_of_tiles_have_all_proposals_once(source, proposals):
+    transforms = [TestTransform(20, "shortest", 200, flip) for flip in (False, True)]
+    options = {"min_size": 2, "max_count": 100}
+    tiles = TestDataset(source, proposals, transforms, **options, tiling=Tiling(20, 0.5))[0]
+    whole = TestDataset(source, proposals, transforms, **options)[0]
+    found = torch.cat([views.proposals for views in tiles])
+    assert sorted(found.tolist()) == sorted(whole.proposals.tolist())
+    for views in tiles:
+        assert views.size == source.image_size(0)
+        assert max(views.samples[0].image.shape) <= 20
+        assert all(len(sample.proposals) == len(views.proposals) for sample in views.samples)

@@ -10,6 +10,7 @@ from detector.modeling.criterion import Criterion, mil_loss
 from detector.modeling.head import HeadOutputs
 from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionLoss, RegressionOutputs, StreamRegressionLoss, box_loss
+from detector.structures import Batch
 
 
 def test_mil_loss_by_hand():
@@ -133,3 +134,23 @@ def test_streams_that_regress_have_their_weights_and_pseudo_labels(make_batch):
     ):
         found = Refinement("mist").clusters(source, batch)
         torch.testing.assert_close(losses[name], weight * box_loss(deltas, found, batch, "all"))
+
+
+def test_a_proposal_with_a_weight_counts_as_so_many():
+    """In an image of which some tiles are seen, a proposal stands for others that are not."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [40, 40, 50, 50], [80, 80, 90, 90]])
+    rows, logits = torch.tensor([0, 1, 2, 2, 2]), torch.randn(1, 3, 3, requires_grad=True)
+    mil = torch.tensor([[0.4, 0.01], [0.02, 0.03], [0.1, 0.02]])
+
+    def losses(rows, weights):
+        count = torch.tensor([len(rows)])
+        rois = torch.cat([torch.zeros(len(rows), 1), boxes[rows]], dim=1)
+        batch = Batch(torch.zeros(1, 3, 9, 9), rois, torch.tensor([[1.0, 0]]), count, ("a",))
+        if weights is not None:
+            batch = replace(batch, tiles=torch.tensor([1]), places=boxes[rows], weights=weights)
+        outputs = HeadOutputs(mil[rows], logits[:, rows].softmax(dim=2))
+        found = Criterion(Refinement("oicr", ignore_iou=0.0), stream_weights=(1,))(outputs, batch)
+        return torch.stack([found["mil"], found["refine_1"]])
+
+    weighted = losses(torch.arange(3), torch.tensor([1.0, 1, 3]))
+    torch.testing.assert_close(weighted, losses(rows, None))

@@ -31,6 +31,9 @@ def test_training_types_hold_no_true_boxes():
         "hints",
     }
     assert {field.name for field in fields(Batch)} == {
+        "places",
+        "tiles",
+        "weights",
         "images",
         "rois",
         "labels",

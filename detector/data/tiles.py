@@ -1,0 +1,92 @@
+"""Tiles of a large picture, each of which goes through the network as an image of its own.
+
+The tiles of a picture overlap, and the whole picture, reduced, is one more, for objects that no tile holds. A
+box belongs to exactly one of them: nothing is found twice, and nothing is cut.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_CHUNK = 4096  # boxes that are compared with all tiles at a time, to bound the memory
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How pictures are cut.
+
+    Args:
+        size: side of a tile in pixels of the picture. A picture whose sides are no longer is not cut.
+        overlap: least share of a side that two neighbors have in common. A box that is no longer than this is
+            in some tile as a whole.
+        per_step: of one picture, so many tiles are in memory at a time, the reduced picture among them.
+    """
+
+    size: int
+    overlap: float = 0.25
+    per_step: int = 8
+
+    def cuts(self, height: int, width: int) -> bool:
+        """Whether a picture of this size is cut."""
+        return max(height, width) > self.size
+
+    def boxes(self, height: int, width: int) -> Tensor:
+        """The tiles (T, 4) of a picture, xyxy int64, row by row, and as the last one the whole picture."""
+        whole = torch.tensor([[0, 0, width, height]])
+        if not self.cuts(height, width):
+            return whole
+        rows, columns = self._starts(height), self._starts(width)
+        tiles = [[x, y, min(x + self.size, width), min(y + self.size, height)] for y in rows for x in columns]
+        return torch.cat([torch.tensor(tiles), whole])
+
+    def _starts(self, side: int) -> list[int]:
+        """The first pixels of tiles that cover a side evenly."""
+        step = max(1, round(self.size * (1 - self.overlap)))
+        count = 1 + max(0, -(-(side - self.size) // step))
+        return [round(i * (side - self.size) / max(1, count - 1)) for i in range(count)]
+
+
+def tiles_of(boxes: Tensor, tiles: Tensor) -> Tensor:
+    """The tile (R,) int64 that each box (R, 4) belongs to.
+
+    It is the one with the nearest center of those that contain the box, else the last, the whole picture.
+
+    Args:
+        tiles: (T, 4) of :meth:`Tiling.boxes`.
+    """
+    if len(tiles) == 1:
+        return torch.zeros(len(boxes), dtype=torch.int64)
+    own, found = tiles[:-1].float(), []
+    for part in boxes.split(_CHUNK):
+        inside = ((part[:, None, :2] >= own[:, :2]) & (part[:, None, 2:] <= own[:, 2:])).all(dim=2)  # (R, T)
+        centers = (part[:, None, :2] + part[:, None, 2:]) / 2, (own[:, :2] + own[:, 2:]) / 2
+        far = (centers[0] - centers[1]).abs().amax(dim=2).masked_fill(~inside, torch.inf)
+        found.append(torch.where(inside.any(dim=1), far.argmin(dim=1), len(own)))
+    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
+
+
+def draw_tiles(count: int, most: int, likely: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Up to `most` of a picture's tiles, ascending, and how many tiles each stands for.
+
+    The whole picture, which is the last, and half of the others that there is room for, the most likely ones,
+    are drawn for certain and stand for themselves. The rest is drawn evenly from what is left, and a tile
+    stands for as many as it is drawn from, divided by the number of draws. Sums over the drawn tiles with
+    these weights are therefore unbiased estimates of sums over all tiles (Horvitz and Thompson, 1952).
+
+    Args:
+        count: the tiles of the picture.
+        most: at least 2.
+        likely: tiles that may show what the picture is tagged with, best first, int64; it may be empty.
+
+    Returns:
+        rows (K,) int64 and weights (K,) float32.
+    """
+    if count <= most:
+        return torch.arange(count), torch.ones(count)
+    certain = torch.cat([torch.tensor([count - 1]), likely[likely < count - 1][: (most - 1) // 2]])
+    left = torch.ones(count, dtype=torch.bool).index_fill(0, certain, False).nonzero()[:, 0]
+    drawn = left[torch.randperm(len(left), generator=generator)[: most - len(certain)]]
+    weights = torch.ones(count).index_fill(0, drawn, len(left) / len(drawn))
+    rows = torch.cat([certain, drawn]).sort().values
+    return rows, weights[rows]
