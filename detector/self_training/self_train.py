@@ -60,7 +60,7 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
             stack.enter_context(folder_lock(cfg.output_dir))
         if cfg.input.tile:
             logger.warning(
-                "warning: INPUT.TILE is %d, but the student takes pictures whole, resized to SELF_TRAIN.SIZES: "
+                "warning: INPUT.TILE is %d, but the student takes whole pictures of SELF_TRAIN.SIZES: "
                 "it may miss small objects that the weak detector finds in tiles",
                 cfg.input.tile,
             )
