@@ -201,6 +201,11 @@ FREE = {
         "DATASETS.BOXED",
         "DATASETS.BOXED_SHARE",
         "DATASETS.HINTS",
+        "DATASETS.TEACHER",
+        "DATASETS.TEACHER_CLASSES",
+        "INPUT.TILE",
+        "INPUT.TILE_OVERLAP",
+        "INPUT.TILES_PER_STEP",
         "PROPOSALS.MODE",
     ),
     *(

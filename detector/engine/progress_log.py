@@ -66,6 +66,8 @@ def open_progress_log(folder: Path, start: int, max_iter: int) -> Iterator[Progr
     with _quiet_writer_thread():
         try:
             writer = SummaryWriter(folder, purge_step=start + 1) if is_main() else None
+            if writer:  # its thread opens the file now, not where the folder was a moment ago
+                writer.flush()
             progress = ProgressLog(writer, start, max_iter)
             try:
                 with progress.bar:
