@@ -141,7 +141,7 @@ def test_an_exported_student_finds_what_the_student_finds(
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     run = make_run(tmp_path / "run")
-    make_student(run, "SELF_TRAIN.BACKBONE", "small")  # ONNX takes time by the node; tests/chaos has MobileNet
+    make_student(run, "SELF_TRAIN.BACKBONE", "small")  # tests/chaos has MobileNet, which takes longer
     count, programs, networks = 15, [], {}  # tests/chaos draws others
 
     def export_once(model: FasterRCNN) -> ExportedProgram:
