@@ -7,10 +7,12 @@ import signal
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from train_cases import batches, criterion, make, weights
 
 import detector
@@ -151,6 +153,33 @@ def train_net(words):
     """Run `detector train` and exit with its status."""
     torch.set_num_threads(1)
     sys.exit(main(["train", *words]))
+
+
+def torchrun_train_net(words, folder, said):
+    """`torchrun --nproc_per_node 2 --max-restarts 1 tools/train_net.py WORDS`, from torchrun's own agent.
+
+    Its processes are forks, as three that import torch take ten seconds. What they print goes to the file
+    `said`, and the number of process RANK to the file rankRANK of `folder`.
+    """
+    options = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id="test",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=1,
+        monitor_interval=0.1,
+        start_method="forkserver",
+    )
+    with open(said, "w", buffering=1) as file, redirect_stderr(file), redirect_stdout(file):
+        elastic_launch(options, _train_net_as_a_rank)(words, folder)
+
+
+def _train_net_as_a_rank(words, folder):
+    torch.set_num_threads(1)
+    Path(folder, f"rank{rank()}").write_text(str(os.getpid()))
+    assert main(["train", *words]) == 0
 
 
 def train_net_until_ctrl_c(words, said):

@@ -136,10 +136,12 @@ def test_it_is_tested_and_reported_without_proposals(
 @pytest.mark.slow
 @pytest.mark.usefixtures("process_as_before")
 def test_an_exported_student_finds_what_the_student_finds(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
+    run = make_run(tmp_path / "run")
+    make_student(run, "SELF_TRAIN.BACKBONE", "small")  # tests/chaos has MobileNet, which takes longer
     count, programs, networks = 15, [], {}  # tests/chaos draws others
 
     def export_once(model: FasterRCNN) -> ExportedProgram:

@@ -31,6 +31,8 @@ def test_by_hand(device: torch.device) -> None:
     assert nms(boxes, scores, 0.49).tolist() == [1, 3, 2]  # box 0 is suppressed and suppresses none
     assert batched_nms(boxes, scores, idxs, 0.49).tolist() == [1, 3, 2]
     assert batched_nms(boxes, scores, idxs, 0.5).tolist() == [1, 3, 0, 2]
+    fractions = torch.tensor([0.2, 0.2, 0.1, 0.2], device=device)  # groups by value: not truncated
+    assert batched_nms(boxes, scores, fractions, 0.5).tolist() == [1, 3, 0, 2]
     mask, count = nms_mask(boxes, scores, 0.49)
     assert mask.tolist() == [False, True, True, True]
     assert count == 3

@@ -118,7 +118,7 @@ def test_mist_by_hand(device: torch.device) -> None:
         }
     ),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_equals_reference(
     counts: list[int],
     num_classes: int,
@@ -137,9 +137,8 @@ def test_equals_reference(
     assert_same(actual, reference.proposal_clusters(*case, method=method, **options))
 
 
-@pytest.mark.parametrize("first", range(0, 1000, 250))
-def test_equals_reference_in_a_thousand_cases(first: int) -> None:
-    for number in range(first, first + 250):
+def test_equals_reference_in_numbered_cases() -> None:
+    for number in range(400):
         case, options = numbered_case(number)
         assert_same(proposal_clusters(*case, **options), reference.proposal_clusters(*case, **options))
 
@@ -147,7 +146,8 @@ def test_equals_reference_in_a_thousand_cases(first: int) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scores", ["even", "all equal", "saturated"])
 def test_equals_reference_at_a_real_size(scores: str, method: str, device: torch.device) -> None:
-    case = make_case([700, 1300], 3, boxes="on a grid", scores=scores, positive=1)
+    counts = [200, 400] if scores == "all equal" else [700, 1300]  # the reference takes time by the edges
+    case = make_case(counts, 3, boxes="on a grid", scores=scores, positive=1)
     expected = reference.proposal_clusters(*case, method=method)
     assert_same(proposal_clusters(*case.to(device), method=method), expected)
 

@@ -61,6 +61,12 @@ def test_saturated_scores_stay_finite():
     assert torch.isfinite(mil.grad).all()
 
 
+def test_scores_that_are_not_numbers_give_a_loss_that_is_none():
+    """Of the loss that is not finite, the training loop names the step."""
+    mil = torch.tensor([[0.3, torch.nan]], requires_grad=True)
+    assert mil_loss(mil, torch.tensor([[1.0, 0.0]]), torch.tensor([1])).isnan()
+
+
 def test_an_image_without_proposals_adds_nothing():
     mil, labels = torch.tensor([[0.3, 0.1]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     both = mil_loss(mil, labels, torch.tensor([1, 0]))

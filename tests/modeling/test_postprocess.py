@@ -1,7 +1,7 @@
 import torch
 
-from detector.modeling.postprocess import postprocess
-from detector.structures import Scores
+from detector.modeling.postprocess import postprocess, vote_boxes
+from detector.structures import Detections, Scores
 
 
 def scored(image_id, proposals, scores):
@@ -54,3 +54,13 @@ def test_a_class_enters_the_suppression_with_its_best_boxes_alone():
     equal = postprocess(scored("a", BOXES, torch.full((3, 1), 0.5)), max_per_class=1)
     assert torch.equal(equal.boxes, BOXES[:1])
     assert len(postprocess(scored("a", BOXES[:0], torch.zeros(0, 3)), max_per_class=2).boxes) == 0
+
+
+def test_a_box_becomes_the_mean_of_those_around_it():
+    """The IoU with the first box is 0.5 of the second, which counts at that threshold, and 0 of the third."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 5], [30, 30, 40, 40]])
+    scores = scored("a", boxes, torch.tensor([[0.6], [0.2], [0.9]]))
+    found = Detections("a", boxes[:1], torch.tensor([0.6]), torch.tensor([0]))
+    torch.testing.assert_close(vote_boxes(found, scores, 0.5).boxes, torch.tensor([[0.0, 0, 10, 8.75]]))
+    assert vote_boxes(found, scores, 0.51).boxes.equal(found.boxes)
+    assert vote_boxes(found, scores, 0) is found

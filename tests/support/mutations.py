@@ -1,0 +1,347 @@
+"""Bugs that the tests must notice, and a script that measures how many they do.
+
+    python tests/support/mutations.py [--tests FOLDER] [--only WORD] [--jobs N]
+
+Each mutation is applied to a copy of the checkout, in which the tests that it names must then fail. Before a
+test is removed: add here the bugs that it guards against, and see that another one fails for each. --tests
+takes another version of tests/, to compare both.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Mutation(NamedTuple):
+    """A bug: the only place of `old` in a file of detector/ becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+    tests: str  # files of tests/, of which at least one test must fail
+
+
+MUTATIONS = [
+    Mutation(file, old, new, tests)
+    for tests, file, changes in [
+        (
+            "layers/test_quick_gelu.py layers/test_fake.py layers/test_func.py",
+            "layers/quick_gelu.py",
+            [
+                ("(2 + z.clamp(", "(1 + z.clamp("),
+                ("z.clamp(-largest, largest)", "z"),
+                ("return torch.empty_like(input)\n\n\n@", "return input.new_empty(input.numel())\n\n\n@"),
+                ("grad_of_grad = _grad_input(grad_grad, input)", "grad_of_grad = _grad_input(grad, input)"),
+            ],
+        ),
+        (
+            "layers/test_autograd.py layers/test_func.py",
+            "layers/_autograd.py",
+            [
+                ("if forward_ad._current_level >= 0:", "if False:"),
+                ("if torch._C._is_any_autocast_enabled():", "if False:"),
+                ("return tuple(needs and next(wanted)", "return tuple(next(wanted)"),
+                ("if info.batch_size == 0:", "if False:"),
+            ],
+        ),
+        (
+            "layers/test_func.py",
+            "layers/_vmap.py",
+            [
+                ("image + first, -1)", "image, -1)"),
+                ('folded["images"] *= size', 'folded["images"] *= 1'),
+                ("argument.select(dim, i)", "argument.select(dim, 0)"),
+                ("else tensor.movedim(dim, 0)", "else tensor"),
+            ],
+        ),
+        (
+            "layers/test_fake.py layers/test_nms.py layers/test_nms_arguments.py layers/test_func.py",
+            "layers/nms.py",
+            [
+                (
+                    "return boxes.new_empty(scores.shape, dtype=torch.bool)",
+                    "return boxes.new_empty(scores.shape)",
+                ),
+                ("return torch.searchsorted(values.sort()[0], values)", "return values.long()"),
+                ("groups + torch.searchsorted(", "groups + 0 * torch.searchsorted("),
+                ("return boxes.new_empty(num_kept, dtype=torch.int64)", "return boxes.new_empty(num_kept)"),
+                ("_device_type, torch.float32)", "_device_type, torch.bfloat16)"),
+            ],
+        ),
+        (
+            "layers/test_pcl_loss.py layers/test_pcl_loss_arguments.py layers/test_pcl_loss_compat.py"
+            " layers/test_func.py",
+            "layers/pcl_loss.py",
+            [
+                ("return losses.to(probs.dtype)", "return losses"),
+                ("clusters = clusters.masked_fill(background, -1)", "clusters = clusters"),
+                ("else torch.float32\n    losses", "else probs.dtype\n    losses"),
+                ("flatten() / pc_count.flatten()", "flatten()"),
+                ("(values >= 0) & (values < end))", "(values >= 0) & (values <= end))"),
+                ("raise NotImplementedError(", "return (None,) * 5\n    raise NotImplementedError("),
+            ],
+        ),
+        (
+            "layers/test_proposal_clusters.py layers/test_proposal_clusters_arguments.py layers/test_func.py"
+            " modeling/test_refinement.py",
+            "layers/proposal_clusters.py",
+            [
+                ('("nms_iou", nms_iou) if method == "mist"', '("nms_iou", graph_iou) if method == "mist"'),
+                ("member = overlap >= member_iou", "member = overlap > member_iou"),
+                ("ignored = overlap < ignore_iou", "ignored = overlap <= ignore_iou"),
+                ("classes[nearest] + 1, 0)", "classes[nearest], 0)"),
+                ("torch.where(ignored, 0, weights[nearest])", "weights[nearest]"),
+                ("& (area > 0)", ""),
+                ("if times > 1 or not", "if not"),
+                ("ignored |= ~member & ", "ignored |= "),
+                ("scores.transpose(0, 1).flatten(1, 2)", "scores.flatten(0, 1).unflatten(0, (1, -1))"),
+            ],
+        ),
+        (
+            "layers/test_roi_ops.py layers/test_roi_pool.py layers/test_func.py layers/test_drop_in.py",
+            "layers/roi_pool.py",
+            [
+                ("self.output_size, self.spatial_scale)", "self.output_size)"),
+            ],
+        ),
+        (
+            "layers/test_roi_align_rotated.py",
+            "layers/roi_align_rotated.py",
+            [
+                ("self.sampling_ratio)", "0)"),
+                ("(images, height, width, grad.shape[3])", "(images, grad.shape[3], height, width)"),
+            ],
+        ),
+        (
+            "layers/test_upsample_bilinear2d.py",
+            "layers/upsample_bilinear2d.py",
+            [
+                (
+                    "tensor.new_empty(shape).contiguous(memory_format=memory_format(tensor))",
+                    "tensor.new_empty(shape)",
+                )
+            ],
+        ),
+        (
+            "modeling/test_criterion.py",
+            "modeling/criterion.py",
+            [
+                (".clamp(1e-6, 1 - 1e-6)  # (B, C)", "  # (B, C)"),
+                ("losses.masked_fill(unknown, 0)", "losses"),
+                ("losses = losses.where(valid, torch.nan)", "losses = losses"),
+                ('if reduction == "mean" else', 'if reduction == "sum" else'),
+                ("probs[:-1, :, 1:]]).detach()", "probs[:-1, :, 1:]])"),
+                ("weight * loss for k", "loss for k"),
+                ("* (counts > 0).to(losses.device, non_blocking=True)", ""),
+                ("weight=known)", "weight=None)"),
+                ("probs[:-1, :, 1:]]", "probs[1:, :, 1:]]"),
+                ("probs = probs / probs.sum(dim=2, keepdim=True).clamp(min=1e-9)", ""),
+            ],
+        ),
+        (
+            "modeling/test_refinement.py",
+            "modeling/refinement.py",
+            [
+                ("-pseudo.weights * (chosen", "-(chosen"),
+                ("[best]) >= nms_iou", "[best]) > 1.5 * nms_iou"),
+                ("max(1, int(len(boxes) * top_share))", "int(len(boxes) * top_share)"),
+                ("seeds, of_class = seeds[~earlier], of_class[~earlier]", ""),
+                ("counts.repeat(len(probs))", "counts.repeat_interleave(len(probs))"),
+            ],
+        ),
+        (
+            "modeling/test_postprocess.py",
+            "modeling/postprocess.py",
+            [
+                ("scores.scores > score_threshold", "scores.scores >= score_threshold"),
+                ("keep[:max_detections]", "keep"),
+                (".indices[:max_per_class]", ".indices[:1]"),
+                ("voters) >= voting_iou", "voters) > voting_iou"),
+                ("boxes, values, labels, nms_threshold)  #", "boxes, values, labels * 0, nms_threshold)  #"),
+            ],
+        ),
+        (
+            "evaluation/test_voc_metrics.py",
+            "evaluation/voc.py",
+            [
+                ("-(-step * num_objects // 10)", "round(step * num_objects / 10)"),
+                ('np.argsort(-scores, kind="stable")', 'np.argsort(scores, kind="stable")'),
+                ("counts = np.append(~difficult, True)[match]", "counts = np.ones(len(match), dtype=bool)"),
+                ("counts &= is_tp | (crowd_match < 0)", ""),
+                ("overlaps[best] >= threshold", "overlaps[best] > threshold"),
+                ("boxes.double()) > iou_threshold", "boxes.double()) >= iou_threshold"),
+                ("same_class = labels[:, None] == classes[None, :]", "same_class = overlap | True"),
+                ("whole = own if share else own + other - inside", "whole = own + other - inside"),
+            ],
+        ),
+        (
+            "evaluation/test_errors.py",
+            "evaluation/errors.py",
+            [
+                ("halves.sum(dim=1) >= 2", "halves.sum(dim=1) >= 1"),
+                ("if truth.difficult[column]:", "if False:"),
+                ("= -1  # matched", "= overlap[:, column]"),
+            ],
+        ),
+        (
+            "evaluation/test_coverage.py",
+            "evaluation/coverage.py",
+            [(">= iou_threshold for", "> iou_threshold for")],
+        ),
+        (
+            "structures/test_boxes.py",
+            "structures/boxes.py",
+            [
+                (".clamp(min=0).prod(dim=2)", ".prod(dim=2)"),
+                ("[width - x2, y1, width - x1, y2]", "[width - x1, y1, width - x2, y2]"),
+                (".clamp(max=_MAX_LOG_SCALE)", ""),
+                ("clamp(min=_MIN_SIZE)", "clamp(min=0)"),
+            ],
+        ),
+        (
+            "config/test_reader.py config/test_settings.py engine/test_build.py",
+            "config/rules.py",
+            [
+                ("len(inputs.test_max_sizes) in (1, count)", "True"),
+                ("list(steps) == sorted(steps)", "True"),
+                ("cfg.model.drop_block.size % 2 == 1", "True"),
+                ("solver.warmup_iters >= solver.max_iter", "False"),
+            ],
+        ),
+        (
+            "config/test_reader.py config/test_settings.py",
+            "config/yaml_files.py",
+            [
+                ("if file.resolve() in [earlier.resolve() for earlier in known]:", "if False:"),
+                ('if count < int(header[1]) or not text.endswith("\\n"):', "if False:"),
+                ("if is_alias and not _is_plain(node):", "if False:"),
+                ("if names.count(name) > 1", "if False"),
+                ("return chain[::-1]", "return chain"),
+                ("if self.nodes > _MAX_NODES:", "if False:"),
+            ],
+        ),
+        (
+            "config/test_reader.py config/test_settings.py",
+            "config/reader.py",
+            [
+                ("KEYS[key].check(values[key])", "pass"),
+                ("if training not in KEYS[key].resume]", "if False]"),
+                ("folder = folder.parent  #", "folder = folder  #"),
+                ("return configured if folder is None or", "return configured if True or"),
+            ],
+        ),
+        (
+            "utils/test_folder_lock.py",
+            "utils/folder_lock.py",
+            [("fcntl.lockf(", "fcntl.flock("), ("path.rmdir()", "pass")],
+        ),
+        (
+            "utils/test_command_line.py",
+            "utils/command_line.py",
+            [('errors="backslashreplace"', 'errors="strict"')],
+        ),
+        (
+            "data/test_images.py",
+            "data/images.py",
+            [("if not _can_allocate(_DECODER_BYTES * size[0] * size[1]):", "if False:")],
+        ),
+        (
+            "utils/test_records.py",
+            "utils/records.py",
+            [("if checksum and checksum == _checksum(content):", "if checksum:")],
+        ),
+        (
+            "utils/test_npz.py",
+            "utils/npz.py",
+            [("if (array.dtype.kind, array.ndim) != (kind, dimensions):", "if False:")],
+        ),
+    ]
+    for old, new in changes
+]
+
+
+def copy_checkout(target: Path, tests: Path) -> None:
+    """What tests read; of detector/ a real copy, of all else links."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(ROOT / "detector", target / "detector", ignore=ignored)
+    (target / "tests").symlink_to(tests.resolve())
+    for path in [*ROOT.glob("detector/*.so"), *ROOT.iterdir()]:
+        link = target / path.relative_to(ROOT)
+        if not link.exists() and path.name != ".git":
+            link.symlink_to(path)
+
+
+def fails(mutation: Mutation, tests: Path) -> bool:
+    """Whether a test notices the mutation.
+
+    Raises:
+        ValueError: the file does not have the text `old` exactly once.
+        RuntimeError: pytest did not run the tests.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        copy_checkout(root, tests)
+        path = root / "detector" / mutation.file
+        text = path.read_text()
+        if text.count(mutation.old) != 1:
+            raise ValueError(
+                f"{mutation.file} has {text.count(mutation.old)} times {mutation.old!r}, expected 1"
+            )
+        path.write_text(text.replace(mutation.old, mutation.new))
+        found = [str(root / "tests" / name) for name in mutation.tests.split() if (tests / name).exists()]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-n",
+            "0",
+            "-m",
+            "not slow",
+            "-p",
+            "no:cacheprovider",
+        ]
+        environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, "--rootdir", folder, *found],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode not in (0, 1, 2):  # 2: a test file cannot be imported any more
+            raise RuntimeError(done.stdout + done.stderr)
+        return done.returncode != 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="How many bugs of a list the tests notice.")
+    parser.add_argument("--tests", type=Path, default=ROOT / "tests", help="another version of tests/")
+    parser.add_argument("--only", default="", help="mutations of the files whose path has this word")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    options = parser.parse_args(words)
+    chosen = [mutation for mutation in MUTATIONS if options.only in mutation.file]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        caught = []
+        for mutation, noticed in zip(
+            chosen, pool.map(lambda each: fails(each, options.tests), chosen), strict=True
+        ):
+            caught.append(noticed)
+            said = "caught" if noticed else "NOT CAUGHT"
+            print(f"{said}: {mutation.file}: {mutation.old!r} -> {mutation.new!r}", flush=True)
+    print(f"caught {sum(caught)} of {len(caught)} mutations")
+    return int(not all(caught))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
