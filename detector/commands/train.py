@@ -4,10 +4,9 @@
     detector train mine.yaml --to detector [--teacher found.json]
     torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
 
-Writes config, log, checkpoints and model_final.pt to OUTPUT_DIR (docs/distributed.md). With --to
-weak it makes the proposals before and tests afterwards, with --to detector it also self-trains and
-writes the report; repeated, it continues from where it was. --effort 2 trains a second weak
-detector, at faster rates, where the first does not learn the image labels. Keys people want:
+Writes config, log, checkpoints and model_final.pt to OUTPUT_DIR (docs/distributed.md). --to weak
+also proposes and tests; --to detector also self-trains and reports; repeated, it continues.
+--effort 2 trains a second weak detector, faster, if the first learns tags badly. Frequent keys:
 SOLVER.MAX_ITER (steps), SOLVER.IMAGES_PER_BATCH, SOLVER.BASE_LR, INPUT.TRAIN_SIZES, OUTPUT_DIR.
 """
 

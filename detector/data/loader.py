@@ -48,7 +48,6 @@ class WeakDataset(Dataset):
         transform: applied to each sample.
         stride: of the feature grid, in pixels of the transformed image.
         tiling: how large images are cut; all samples are then tiled ones. None: they are not.
-        likely: maps image ids to the tiles to draw for certain, see :func:`detector.data.tiles.draw_tiles`.
     """
 
     def __init__(
@@ -63,9 +62,8 @@ class WeakDataset(Dataset):
         reviewed: Mapping[str, ReviewedBoxes] = MappingProxyType({}),
         hints: Mapping[str, Hints] = MappingProxyType({}),
         tiling: Tiling | None = None,
-        likely: Mapping[str, Tensor] = MappingProxyType({}),
     ):
-        self.tiling, self.likely = tiling, likely
+        self.tiling = tiling
         self.source, self.proposals, self.transform = source, proposals, transform
         self.reviewed, self.hints = reviewed, hints
         self.min_size, self.stride, self.max_count = min_size, stride, max_count
@@ -89,14 +87,16 @@ class WeakDataset(Dataset):
     def _tiled(self, sample: Sample, draw: int, tiling: Tiling) -> TiledSample:
         """Some tiles of a sample, all resized by one factor and flipped or not."""
         tiles = tiling.boxes(*sample.image.shape[1:])
-        likely = self.likely.get(sample.image_id, torch.zeros(0, dtype=torch.int64))
+        likely = torch.zeros(0, dtype=torch.int64)  # unknown: all but the reduced picture are drawn evenly
         rows, weights = draw_tiles(len(tiles), tiling.per_step, likely, torch.Generator().manual_seed(draw))
         of_tile, seen, places, each_weight = tiles_of(sample.proposals, tiles), [], [], []
         for row, weight in zip(rows.tolist(), weights.tolist(), strict=True):
             own = sample.proposals[of_tile == row]
             tile = cut_tile(sample, tiles[row], own)
             transform = (
-                self.transform if len(tiles) == 1 else self.transform.of_tile(share(tiles, row, tiling))
+                self.transform
+                if len(tiles) == 1
+                else self.transform.of_tile(relative_side(tiles, row, tiling))
             )
             tile = transform(tile, torch.Generator().manual_seed(draw))
             kept = clean_rows(tile.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
@@ -170,7 +170,7 @@ def cut_tile(sample: Sample, tile: Tensor, proposals: Tensor) -> Sample:
     return replace(sample, image=sample.image[:, y1:y2, x1:x2], proposals=proposals - corner)
 
 
-def share(tiles: Tensor, row: int, tiling: Tiling) -> float:
+def relative_side(tiles: Tensor, row: int, tiling: Tiling) -> float:
     """The longer side of a view relative to that of a full tile, to which the whole picture is reduced."""
     if row == len(tiles) - 1:
         return 1.0
@@ -191,7 +191,11 @@ def tiled_views(
     for row in of_tile.unique().tolist() or [0]:
         own = sample.proposals[of_tile == row]
         own = clean_proposals(own, min_size=min_size, stride=1, max_count=max_count)
-        fitted = transforms if len(tiles) == 1 else [t.of_tile(share(tiles, row, tiling)) for t in transforms]
+        fitted = (
+            transforms
+            if len(tiles) == 1
+            else [t.of_tile(relative_side(tiles, row, tiling)) for t in transforms]
+        )
         views = make_views(cut_tile(sample, tiles[row], own), fitted)
         yield replace(views, size=(height, width), proposals=own)
 
@@ -254,7 +258,7 @@ def _read_sample(
 ) -> Sample:
     image_id = source.image_ids[index]
     boxes = proposals[image_id]
-    # With tiles, so many of each tile are kept.
+    # With tiles, `max_count` is for each tile, and counted there.
     most = max_count if tiling is None else len(boxes)
     boxes = clean_proposals(boxes, min_size=min_size, stride=1, max_count=most)
     labels, unknown = source.labels(index), source.unknown(index)

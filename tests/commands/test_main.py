@@ -31,7 +31,7 @@ def test_help_fits_a_screen_and_shows_an_example(command, capsys, monkeypatch):
     assert text.startswith(f"usage: detector {command}")
     assert f"\n    detector {command} " in text
     lines = text.splitlines()
-    assert len(lines) <= 30
+    assert len(lines) <= 24
     assert max(map(len, lines)) <= 100
 
 
