@@ -26,7 +26,9 @@ REASONS = {
     "needs files from elsewhere",  # VOC, COCO, published weights
     "takes minutes",
 }
-RUN, READ = {"bash", "python"}, {"text", "csv", "json", "yaml", "html", "xml", "diff", "bibtex"}
+# tests/layers/test_cpp.py compiles what is in cmake and cpp.
+RUN = {"bash", "python"}
+READ = {"text", "csv", "json", "yaml", "html", "xml", "diff", "bibtex", "cmake", "cpp"}
 
 _BLOCK = re.compile(r"^(?:<!-- (?P<mark>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 

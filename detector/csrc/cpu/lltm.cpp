@@ -94,7 +94,7 @@ DETECTOR_MULTIVERSION void backward_row(const T* __restrict grad_h, const T* __r
                                         const T* grad_c, const T* __restrict gates,
                                         const T* __restrict next_c, int64_t state, T* __restrict grad_gates,
                                         T* new_grad_c) {
-#pragma GCC ivdep
+  DETECTOR_IVDEP
   for (int64_t s = 0; s < state; ++s) {
     const auto slopes = step_backward<VectorMath>(A(gates[s]), A(gates[s + state]), A(gates[s + 2 * state]),
                                                   A(next_c[s]), A(grad_h[s]) + A(carried_h[s]), A(grad_c[s]));

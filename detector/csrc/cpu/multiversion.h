@@ -19,6 +19,13 @@
 #define DETECTOR_AVX512
 #endif
 
+// DETECTOR_IVDEP stands before a loop whose iterations do not read what others write.
+#if defined(__GNUC__) && !defined(__clang__)
+#define DETECTOR_IVDEP _Pragma("GCC ivdep")
+#else
+#define DETECTOR_IVDEP
+#endif
+
 namespace detector {
 
 inline bool has_avx512() {

@@ -1,7 +1,6 @@
 // Non-maximum suppression on the CPU. A group's boxes, best first, are taken in bands: a band is settled box
 // after box; those of it that stay suppress all later boxes, by vectors and by threads; what is suppressed is
 // moved out of the way, so that later bands have less to look at.
-#pragma GCC optimize("fp-contract=off")  // see nms.h; GCC fuses across statements where it can
 #include "../nms.h"
 
 #include <torch/csrc/stable/library.h>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "multiversion.h"
+#include "no_contraction.h"  // see nms.h
 #include "parallel.h"
 
 namespace detector::nms {

@@ -169,7 +169,9 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels
   const int64_t num_rows = probs.size(0);
   const auto starts = starts_of(counts, num_rows);
   const int64_t num_images = starts.size() - 1;
-  const auto [losses, slopes] = new_results(probs, counts);
+  const auto results = new_results(probs, counts);
+  const auto& losses = std::get<0>(results);  // no structured binding: clang 15 captures none in a lambda
+  const auto& slopes = std::get<1>(results);
   dispatch_floating("pcl_loss", "probs", probs.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* loss = losses.mutable_data_ptr<T>();
@@ -189,7 +191,7 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& probs, const Tensor& labels
       }
     });
   });
-  return {losses, slopes};
+  return results;
 }
 
 STABLE_TORCH_LIBRARY_IMPL(detector, CPU, m) {

@@ -1,5 +1,4 @@
 // Soft non-maximum suppression on the CPU; threads share the groups.
-#pragma GCC optimize("fp-contract=off")  // see nms.h
 #include "../soft_nms.h"
 
 #include <torch/csrc/stable/library.h>
@@ -7,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "no_contraction.h"  // see nms.h
 #include "parallel.h"
 
 namespace detector::soft_nms {

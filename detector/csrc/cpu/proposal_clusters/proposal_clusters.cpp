@@ -1,11 +1,11 @@
 // Proposal clusters on the CPU: one thread an image and stream.
-#pragma GCC optimize("fp-contract=off")  // see proposal_clusters.h; GCC fuses across statements where it can
 #include "../../proposal_clusters.h"
 
 #include <torch/csrc/stable/library.h>
 
 #include <vector>
 
+#include "../no_contraction.h"  // see proposal_clusters.h
 #include "../parallel.h"
 #include "centers.h"
 

@@ -1,12 +1,12 @@
 // Selective search on the CPU (Uijlings et al., IJCV 2013). Its steps are in color.h, segmentation.h,
 // counts.h and grouping.h, in this order; here are the arguments, the strategies and the order of the boxes.
-#pragma GCC optimize("fp-contract=off")  // similarities must not depend on the machine
 #include <torch/csrc/stable/library.h>
 
 #include <atomic>
 #include <unordered_set>
 
 #include "../../memory.h"
+#include "../no_contraction.h"  // similarities must not depend on the machine
 #include "../parallel.h"
 #include "color.h"
 #include "counts.h"

@@ -1,0 +1,67 @@
+"""The ops in a C++ program without Python, by CMake (docs/layers.md)."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import detector
+
+PACKAGE = Path(detector.__file__).parent
+# Instead of find_package(Torch), which for a torch with CUDA needs a CUDA toolkit.
+TORCH = f"""
+set(torch {Path(torch.__file__).parent})
+add_library(torch INTERFACE IMPORTED)
+target_include_directories(torch INTERFACE ${{torch}}/include ${{torch}}/include/torch/csrc/api/include)
+target_link_directories(torch INTERFACE ${{torch}}/lib)
+target_link_libraries(torch INTERFACE torch_cpu c10)
+"""
+
+
+def write_example(folder: Path) -> None:
+    """The files of the docs' example, which are the blocks that start with their names."""
+    blocks = re.findall(
+        r"```(?:cmake|cpp)\n[#/]+ (\S+)\n(.*?)```", (PACKAGE.parent / "docs/layers.md").read_text(), re.DOTALL
+    )
+    assert [name for name, _ in blocks] == ["CMakeLists.txt", "example.cpp"]
+    for name, text in blocks:
+        (folder / name).write_text(text)
+
+
+def configure(folder: Path, library: Path) -> subprocess.CompletedProcess[str]:
+    command = ["cmake", "-S", folder, "-B", folder / "build", f"-Ddetector_DIR={library / 'cmake'}"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")
+def test_a_program_calls_an_op(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    lists = tmp_path / "CMakeLists.txt"
+    lists.write_text(lists.read_text().replace("find_package(Torch REQUIRED)\n", TORCH))
+    configured = configure(tmp_path, PACKAGE)
+    assert configured.returncode == 0, configured.stderr
+    subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
+    printed = subprocess.run([tmp_path / "build/example"], capture_output=True, text=True, check=True).stdout
+    assert printed == "7.5\n"  # the mean of 0 to 15
+
+
+@pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")
+@pytest.mark.parametrize(
+    ("torch_target", "message"),
+    [
+        ("", "call find_package(Torch REQUIRED) first"),
+        (TORCH, "the compiled extension detector/_C.abi3.so is"),
+    ],
+)
+def test_cmake_says_what_is_missing(tmp_path: Path, torch_target: str, message: str) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.18)\nproject(p NONE)\n{torch_target}find_package(detector REQUIRED)\n"
+    )
+    shutil.copytree(PACKAGE / "cmake", tmp_path / "other/cmake")  # without a library beside it
+    configured = configure(tmp_path, tmp_path / "other")
+    assert configured.returncode != 0
+    assert message in " ".join(configured.stderr.split())
