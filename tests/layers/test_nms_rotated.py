@@ -58,9 +58,9 @@ def test_iou_of_random_boxes(device: torch.device) -> None:
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
 def test_matches_reference(threshold: float, device: torch.device) -> None:
-    boxes, scores = make_set(40, device=device)
+    boxes, scores = make_set(24, device=device)  # the reference takes a millisecond a pair
     assert torch.equal(nms_rotated(boxes, scores, threshold), reference.nms_rotated(boxes, scores, threshold))
-    idxs = torch.arange(40, device=device) % 3
+    idxs = torch.arange(24, device=device) % 3
     expected = reference.batched_nms_rotated(boxes, scores, idxs, threshold)
     assert torch.equal(batched_nms_rotated(boxes, scores, idxs, threshold), expected)
     assert torch.equal(batched_nms_rotated(boxes, scores, idxs * 0.5 - 1, threshold), expected)
