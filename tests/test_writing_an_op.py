@@ -1,7 +1,7 @@
 """Applies every step of docs/writing_an_op.md to a copy of the checkout and runs its commands.
 
-To save compile time, the copy has no kernels but those of the document. All ops remain in the list of vision.h,
-so that only the edits of the document are applied.
+To save compile time, the copy has no kernels but those of the document. All ops remain in the list of
+vision.h, so that only the edits of the document are applied.
 """
 
 import os
@@ -55,10 +55,11 @@ def copy_checkout(target: Path) -> None:
 
     for folder in ("detector", "benchmarks"):
         shutil.copytree(ROOT / folder, target / folder, ignore=ignored_files)
-    (target / "tests/layers").mkdir(parents=True)
+    for folder in ("layers", "support"):
+        (target / "tests" / folder).mkdir(parents=True)
     for file in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, target / file)
-    for file in ("conftest.py", "op_contract.py", *CHECKS):
+    for file in ("conftest.py", "support/op_contract.py", *CHECKS):
         shutil.copy(ROOT / "tests" / file, target / "tests" / file)
     (target / "docs").mkdir()
     shutil.copy(ROOT / "docs/layers_support.md", target / "docs/layers_support.md")
