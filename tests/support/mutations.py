@@ -124,8 +124,8 @@ MUTATIONS = [
             "layers/roi_align.py",
             [
                 (
-                    "input.new_empty(boxes.shape[0], *((*size, channels) if channels_last else (channels, *size)))",
-                    "input.new_empty(boxes.shape[0], channels, *size)",
+                    "boxes.shape[0], *((*size, channels) if channels_last else (channels, *size)))",
+                    "boxes.shape[0], channels, *size)",
                 ),
                 (
                     "grad.new_empty(images, *((*size, channels) if channels_last else (channels, *size)))",
