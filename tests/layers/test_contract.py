@@ -4,7 +4,7 @@ import op_contract
 import pytest
 import torch
 from op_contract import DTYPES, outputs_and_gradients
-from op_samples import NAMES, OPS, Op, op_arguments
+from op_samples import MIXED_DTYPES, NAMES, OPS, Op, op_arguments
 from torch.utils._pytree import tree_map_only
 
 from detector import _C
@@ -115,10 +115,6 @@ def moved(example: tuple, device: torch.device, dtype: torch.dtype, requires_gra
     return tree_map_only(torch.Tensor, move, example)
 
 
-# Of all their arguments: boxes and slopes are wider where the others have half precision.
-ONE_DTYPE = {"pcl_loss_backward", "proposal_clusters", "nms_rotated", "soft_nms", "selective_search"} | {
-    name for name in NAMES if name.startswith(("roi_", "trilinear"))
-}  # fmt: skip
 # Their derivatives raise, or they have none; opcheck would compute them.
 NO_DERIVATIVE = {"pcl_loss_backward", "lltm_backward", "proposal_clusters"}
 
@@ -132,7 +128,7 @@ def test_opcheck(name: str, device: torch.device) -> None:
         moved(each, device, torch.float32, name not in NO_DERIVATIVE) for each in op_arguments(name)
     )
     torch.library.opcheck(op, first)
-    if name not in ONE_DTYPE:
+    if name not in MIXED_DTYPES:
         others.append(moved(first, device, torch.bfloat16, False))
     for other in others:  # without compiling it
         torch.library.opcheck(

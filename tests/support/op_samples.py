@@ -316,6 +316,16 @@ OPS = [
 
 NAMES = sorted(name for name, op in vars(_C).items() if isinstance(op, torch._ops.OpOverloadPacket))
 
+# Boxes, points and the like are wider where the other arguments have half precision.
+MIXED_DTYPES = {
+    "nms_rotated",
+    "pcl_loss_backward",
+    "proposal_clusters",
+    "selective_search",
+    "soft_nms",
+    *(name for name in NAMES if name.startswith(("roi_", "trilinear"))),
+}
+
 
 def op_arguments(name: str) -> list[tuple]:
     """Valid arguments of the function `name` of detector._C, on the CPU and in float32: some examples."""
