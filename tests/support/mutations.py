@@ -8,15 +8,20 @@ takes another version of tests/, to compare both.
 """
 
 import argparse
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
+import torch  # noqa: F401 for the processes below
+import torchvision  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 
@@ -349,7 +354,7 @@ def copy_checkout(target: Path, tests: Path) -> None:
 
 
 def fails(mutation: Mutation, tests: Path) -> bool:
-    """Whether a test notices the mutation.
+    """Whether a test notices the mutation. Changes sys.path, the folder and the environment of the process.
 
     Raises:
         ValueError: the file does not have the text `old` exactly once.
@@ -366,30 +371,16 @@ def fails(mutation: Mutation, tests: Path) -> bool:
             )
         path.write_text(text.replace(mutation.old, mutation.new))
         found = [str(root / "tests" / name) for name in mutation.tests.split() if (tests / name).exists()]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-n",
-            "0",
-            "-m",
-            "not slow",
-            "-p",
-            "no:cacheprovider",
-        ]
-        environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, "--rootdir", folder, *found],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode not in (0, 1, 2):  # 2: a test file cannot be imported any more
-            raise RuntimeError(done.stdout + done.stderr)
-        return done.returncode != 0
+        options = ["-x", "-q", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider", "--rootdir", folder]
+        sys.path.insert(0, folder)
+        os.environ.update(PYTHONPATH=folder, OMP_NUM_THREADS="1")
+        os.chdir(folder)
+        with open("said.txt", "w") as said, redirect_stdout(said), redirect_stderr(said):
+            status = pytest.main([*options, *found])
+        os.chdir(ROOT)
+        if status not in (0, 1, 2):  # 2: a test file cannot be imported any more
+            raise RuntimeError((root / "said.txt").read_text())
+        return status != 0
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -399,11 +390,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     options = parser.parse_args(words)
     chosen = [mutation for mutation in MUTATIONS if options.only in mutation.file]
-    with ThreadPoolExecutor(options.jobs) as pool:
+    # Each in a process of its own, which finds torch imported but nothing of detector.
+    with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
         caught = []
-        for mutation, noticed in zip(
-            chosen, pool.map(lambda each: fails(each, options.tests), chosen), strict=True
-        ):
+        fates = pool.imap(partial(fails, tests=options.tests), chosen)
+        for mutation, noticed in zip(chosen, fates, strict=True):
             caught.append(noticed)
             said = "caught" if noticed else "NOT CAUGHT"
             print(f"{said}: {mutation.file}: {mutation.old!r} -> {mutation.new!r}", flush=True)
