@@ -50,6 +50,7 @@ DETECTOR = str(ROOT / "detector" / "__main__.py")  # what the command `detector`
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
     "benchmarks/make_doom.py": "--train 3 --test 1",
+    "detector export": "--count 4",
     "detector propose": "--workers 1",
     "detector train": _SMALL,
     "detector test": _SMALL,

@@ -16,10 +16,11 @@ from detector import _C
 from detector.layers import quick_gelu, upsample_bilinear2d
 
 TESTS = Path(__file__).parents[1]
+CASES_SCRIPT = TESTS / "support/cuda_cases.py"
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(TESTS.parent), str(CASES_SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, **environment}
     result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -40,7 +41,7 @@ def run_all(device: str = "cuda") -> list[list[torch.Tensor]]:
 @pytest.mark.parametrize("kib", [48, 64, 99, 163])
 def test_fallbacks_of_smaller_gpus(kib: int) -> None:
     """All launches stay below the cap, and the results are those of the CPU."""
-    result = run_python(str(TESTS / "cuda_cases.py"), DETECTOR_SHARED_MEMORY=str(kib), DETECTOR_EXPLAIN="1")
+    result = run_python(str(CASES_SCRIPT), DETECTOR_SHARED_MEMORY=str(kib), DETECTOR_EXPLAIN="1")
     used = [int(number) for number in re.findall(r", (\d+) bytes of shared memory", result.stderr)]
     assert len(used) > 100
     assert 24 * 1024 < max(used) <= kib * 1024

@@ -1,12 +1,12 @@
-"""depthwise_conv2d: comparison with torch's conv2d, and the checks of op_contract.py."""
+"""depthwise_conv2d: comparison with torch's conv2d."""
 
 from functools import partial
-from typing import NamedTuple
 
 import op_contract
 import pytest
 import torch
 from op_contract import DTYPES, outputs_and_gradients, peak_memory, random
+from op_samples import Convolution as Case
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
@@ -19,35 +19,6 @@ FORMATS = pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "
 FORWARD = torch.ops.detector.depthwise_conv2d_forward.default
 GRAD_INPUT = torch.ops.detector.depthwise_conv2d_grad_input.default
 GRAD_WEIGHT = torch.ops.detector.depthwise_conv2d_grad_weight.default
-
-
-class Case(NamedTuple):
-    """Sizes and options of a convolution."""
-
-    kernel: tuple[int, int] = (3, 3)
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    batch: int = 2
-    channels: int = 8
-    multiplier: int = 1
-    size: tuple[int, int] = (16, 24)
-
-    def function(self):
-        return partial(depthwise_conv2d, stride=self.stride, padding=self.padding, dilation=self.dilation)
-
-    def reference(self):
-        return partial(conv2d, stride=self.stride, padding=self.padding, dilation=self.dilation,
-                       groups=self.channels)  # fmt: skip
-
-    def inputs(self, device, dtype=torch.float64, channels_last=False, seed=0) -> list[Tensor]:
-        """input, weight, bias"""
-        input = random(self.batch, self.channels, *self.size, dtype=dtype, device=device, seed=seed)
-        if channels_last:
-            input = input.detach().contiguous(memory_format=CHANNELS_LAST).requires_grad_()
-        out_channels = self.channels * self.multiplier
-        weight = random(out_channels, 1, *self.kernel, dtype=dtype, device=device, seed=seed + 1)
-        return [input, weight, random(out_channels, dtype=dtype, device=device, seed=seed + 2)]
 
 
 SQUARE = [Case((k, k), padding=(k // 2, k // 2)) for k in (1, 3, 5, 7, 9)]
@@ -135,14 +106,6 @@ SMALL = [
     Case((3, 3), channels=2, size=(4, 5)),
     Case((3, 2), (2, 1), (1, 0), (1, 2), channels=2, multiplier=2, size=(5, 6)),
 ]
-
-
-@FORMATS
-@pytest.mark.parametrize("case", SMALL, ids=str)
-def test_gradcheck(case: Case, channels_last: bool, device: torch.device) -> None:
-    inputs = tuple(case.inputs(device, channels_last=channels_last))
-    assert torch.autograd.gradcheck(case.function(), inputs, nondet_tol=0.0)
-    assert torch.autograd.gradgradcheck(case.function(), inputs, nondet_tol=0.0)
 
 
 def test_only_needed_gradients_are_computed(device: torch.device, monkeypatch) -> None:
@@ -321,29 +284,6 @@ def test_independent_of_threads(case: Case, channels_last: bool, dtype: torch.dt
 
 
 # ---- torch.library, compile, export, autocast ----
-
-
-@FORMATS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
-    case = Case((3, 2), (2, 1), (1, 1), (1, 2), channels=3, multiplier=2, size=(7, 9))
-    input, weight, bias = case.inputs(device, dtype, channels_last)
-    sizes = (case.stride, case.padding, case.dilation)
-    grad = FORWARD(input, weight, bias, *sizes).detach().requires_grad_()
-    torch.library.opcheck(FORWARD, (input, weight, bias, *sizes))
-    torch.library.opcheck(FORWARD, (input, weight, None, *sizes))
-    torch.library.opcheck(GRAD_INPUT, (grad, weight, 3, (7, 9), *sizes))
-    torch.library.opcheck(GRAD_WEIGHT, (input, grad, (3, 2), *sizes))
-
-
-def test_compile_full_graph(device: torch.device) -> None:
-    case = Case((3, 3), (2, 2), channels=3, size=(8, 9))
-    other = case._replace(batch=3, size=(11, 12))
-    all_inputs = [c.inputs(device, torch.float32) for c in (case, other)]
-    all_inputs.append(case.inputs(device, torch.float32, channels_last=True))
-    for _, _, bias in all_inputs:
-        bias.requires_grad_(False)  # its gradient is a torch sum, which a compiler may reorder
-    op_contract.assert_compiles(case.function(), *all_inputs)
 
 
 def test_export(device: torch.device) -> None:

@@ -108,11 +108,11 @@ from pathlib import Path
 import torch
 from detector.layers import quick_gelu
 fail = ctypes.CDLL({str(library)!r}).fail
-x = torch.randn(3, 2**20)
+x = torch.randn(3, 2**18)
 expected = quick_gelu(x)
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-for input in (x, x.T, x.expand(3, 3, 2**20), x[:, ::2]):
+for input in (x, x.T, x.expand(3, 3, 2**18), x[:, ::2]):
     fail(0)
     expected, before = quick_gelu(input), resident()
     for _ in range(30):
@@ -124,7 +124,7 @@ for input in (x, x.T, x.expand(3, 3, 2**20), x[:, ::2]):
         except torch.OutOfMemoryError:
             continue
         raise AssertionError("no error")
-    assert resident() - before < 100e6, resident() - before
+    assert resident() - before < 50e6, resident() - before  # 30 outputs have 94 MB or more
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from nms_cases import make_set
 from op_contract import assert_equal, outputs_and_gradients, random
+from op_samples import OPS, Op
 from roi_cases import make_boxes
 from torch import Tensor
 from torch.func import grad, jacrev, vjp, vmap
@@ -16,56 +17,25 @@ from detector import layers
 Case = tuple[Callable[..., Tensor], list[Tensor]]
 
 
-def case(name: str, device: torch.device) -> Case:
+def case(op: Op, device: torch.device) -> Case:
     """A function with one output, and the tensors that it is differentiated by."""
+    inputs = op.few(torch.float64, device)
+    wanted = [i for i, tensor in enumerate(inputs) if tensor is not None and tensor.requires_grad]
+    fixed = dict(enumerate(inputs))
 
-    def values(*shape: int, seed: int = 0) -> Tensor:
-        return random(*shape, device=device, seed=seed, requires_grad=False)
+    def function(*tensors: Tensor) -> Tensor:
+        dtype = tensors[0].dtype
+        others = {i: t if t is None or not t.is_floating_point() else t.to(dtype) for i, t in fixed.items()}
+        outputs = op.function(*(others | dict(zip(wanted, tensors, strict=True))).values())
+        return torch.cat([t.flatten() for t in outputs]) if isinstance(outputs, tuple) else outputs
 
-    images, rois = values(2, 3, 4, 5), make_boxes(6, 2, (8, 10), device=device)
-    if name.endswith("channels_last"):
-        images = images.contiguous(memory_format=torch.channels_last)
-    labels, clusters = torch.tensor([[1, 1, 2, 0, 3, 0], [0, 0, 1, -1, 2, -1]], device=device)
-    counts = torch.tensor([6, 0], device=device)
-    weights = values(6).abs()
-    parameters = [values(6, 5), values(6), values(4, 2), values(4, 2, seed=1)]
-    cases: dict[str, Case] = {
-        "quick_gelu": (layers.quick_gelu, [images]),
-        "upsample_bilinear2d": (lambda x: layers.upsample_bilinear2d(x, (5, 9)), [images]),
-        "roi_pool": (lambda x: layers.roi_pool(x, rois, 2, 0.5), [images]),
-        "roi_align": (lambda x: layers.roi_align(x, rois, 2, 0.5), [images]),
-        "roi_align_rotated": (
-            lambda x: layers.roi_align_rotated(x, torch.cat([rois.abs(), rois[:, 1:2]], dim=1), 2, 0.5),
-            [images],
-        ),
-        "depthwise_conv2d": (
-            lambda *x: layers.depthwise_conv2d(*x, padding=1), [images, values(3, 1, 3, 3), values(3)]
-        ),
-        "trilinear_interpolate": (layers.trilinear_interpolate, [values(4, 8, 3), values(4, 3)]),
-        "lltm": (lambda *x: sum(layers.lltm(*x)), [values(4, 3), *parameters]),
-        "lltm_sequence": (
-            lambda *x: sum(layers.lltm_sequence(*x)[1:]) + layers.lltm_sequence(*x)[0].sum(0),
-            [values(3, 4, 3), *parameters],
-        ),
-        "pcl_loss": (
-            lambda p: layers.pcl_loss(p, labels, weights.to(p), clusters), [values(6, 4).softmax(1)]
-        ),
-        "pcl_loss, batch": (
-            lambda p: layers.pcl_loss(p, labels, weights.to(p), clusters, counts), [values(6, 4).softmax(1)]
-        ),
-    }  # fmt: skip
-    return cases[name.removesuffix(", channels_last")]
+    return function, [inputs[i].detach() for i in wanted]
 
 
-CHANNELS_LAST = ["upsample_bilinear2d", "roi_pool", "roi_align", "depthwise_conv2d"]
-NAMES = [
-    "quick_gelu", "roi_align_rotated", *CHANNELS_LAST, *(f"{name}, channels_last" for name in CHANNELS_LAST),
-    "lltm", "lltm_sequence", "trilinear_interpolate", "pcl_loss", "pcl_loss, batch",
-]  # fmt: skip
 TOLERANCE = {"rtol": 1e-12, "atol": 1e-12}
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[op for op in OPS if op.derivatives], ids=str)
 def function_and_inputs(request: pytest.FixtureRequest, device: torch.device) -> Case:
     return case(request.param, device)
 
@@ -257,7 +227,7 @@ def test_vmap_of_proposal_clusters_is_one_call(device: torch.device) -> None:
 )
 @pytest.mark.parametrize("name", ["quick_gelu", "roi_align", "depthwise_conv2d"])
 def test_compiled_transforms(name: str, device: torch.device) -> None:
-    function, inputs = case(name, device)
+    function, inputs = case(next(op for op in OPS if op.name == name), device)
     torch._dynamo.reset()
     numbers = arguments_of(inputs)
     compiled = torch.compile(lambda *x: grad(lambda *y: function(*y).sum(), numbers)(*x), backend="aot_eager")

@@ -1,4 +1,4 @@
-"""lltm and lltm_sequence: comparison with their references, and the checks of op_contract.py."""
+"""lltm and lltm_sequence: comparison with their references."""
 
 from collections.abc import Callable
 
@@ -8,18 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_contract import (
     DTYPES,
-    assert_any_layout,
-    assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_independent_of_threads,
     assert_matches_reference,
     assert_no_synchronization,
-    assert_reproducible,
     assert_uses_current_stream,
     outputs_and_gradients,
-    random,
 )
+from op_samples import make_lltm as make_inputs
 from torch import Tensor
 
 from detector.layers import LLTM, LLTMSequence, lltm, lltm_sequence, reference
@@ -32,23 +28,6 @@ BOTH = pytest.mark.parametrize(("function", "reference", "steps"), PAIRS, ids=["
 # Sums are in another order than in the reference.
 TOLERANCE = {torch.float64: {}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 TOLERANCE |= {dtype: {"rtol": 5e-2, "atol": 5e-2} for dtype in (torch.float16, torch.bfloat16)}
-
-
-def make_inputs(
-    rows: int = 3,
-    inputs: int = 5,
-    state: int = 7,
-    steps: int | None = None,
-    dtype=torch.float64,
-    device="cpu",
-    seed: int = 0,
-) -> list[Tensor]:
-    shapes = [(rows, inputs), (3 * state, state + inputs), (3 * state,), (rows, state), (rows, state)]
-    if steps is not None:
-        shapes[0] = (steps, *shapes[0])
-    tensors = [random(*shape, seed=seed + i, requires_grad=False) for i, shape in enumerate(shapes)]
-    tensors[1] /= (state + inputs) ** 0.5
-    return [tensor.to(device, dtype).requires_grad_() for tensor in tensors]
 
 
 @pytest.fixture(autouse=True)
@@ -126,12 +105,6 @@ def test_empty(sizes: tuple[int, int, int], device: torch.device) -> None:
         assert not gradients[2].any()
 
 
-@BOTH
-def test_gradcheck(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
-    inputs = make_inputs(2, 3, 4, steps, device=device)
-    assert torch.autograd.gradcheck(function, inputs, nondet_tol=0.0)
-
-
 @pytest.mark.parametrize("used", [0, 1, 2])
 def test_gradients_of_one_output(used: int, device: torch.device) -> None:
     inputs = make_inputs(steps=4, device=device)
@@ -152,14 +125,6 @@ def test_only_needed_gradients_are_computed(
         tensor.requires_grad_(name == needed)
     actual = outputs_and_gradients(function, inputs)
     assert_equal(actual, [*expected[:number], expected[number + NAMES.index(needed)]])
-
-
-def test_second_derivative_raises(device: torch.device) -> None:
-    inputs = make_inputs(device=device)
-    h, _ = lltm(*inputs)
-    (grad,) = torch.autograd.grad(h.sum(), inputs[0], create_graph=True)
-    with pytest.raises(NotImplementedError, match="lltm has no second derivative"):
-        grad.sum().backward()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -219,67 +184,7 @@ def test_modules(module_type: type[LLTM], shape: tuple[int, ...]) -> None:
     assert module_type(5, 0)(x)[0].shape == (*shape[:-1], 0)
 
 
-# ---- layouts and reproducibility ----
-
-
-@BOTH
-def test_any_layout(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
-    # torch's products may use other algorithms for other strides.
-    assert_any_layout(function, make_inputs(steps=steps, device=device), rtol=1e-12, atol=1e-12)
-
-
-@BOTH
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_reproducible(
-    function: Callable, reference: Callable, steps: int | None, dtype: torch.dtype, device: torch.device
-) -> None:
-    assert_reproducible(function, make_inputs(16, 32, 128, steps, dtype, device))
-
-
-def test_independent_of_threads() -> None:
-    # Weights of 0 and 1 make torch's products exact, so that the test depends on the kernel only.
-    inputs = make_inputs(700, 1, 64, dtype=torch.float32)
-    inputs[1] = torch.eye(3 * 64, 65).requires_grad_(False)
-    assert_independent_of_threads(lltm, inputs)
-
-
 # ---- torch.library, compile, export, autocast ----
-
-
-@pytest.mark.parametrize("steps", [None, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(dtype: torch.dtype, steps: int | None, device: torch.device) -> None:
-    x, weight, bias, h, c = make_inputs(steps=steps, dtype=dtype, device=device)
-    torch.library.opcheck(FORWARD, (x, weight, bias, h, c))
-    x, weight, bias, h, c = (tensor.detach() for tensor in (x, weight, bias, h, c))
-    hs, last_c, cs, *saved = FORWARD(x, weight, bias, h, c)
-    saved = [last_c if steps is None else cs, *saved]
-    for arguments in [(hs, c, *[True] * 4), (None, c, False, True, False, True), (hs, None, *[False] * 4)]:
-        grad_h, grad_c, *needs = arguments
-        torch.library.opcheck(BACKWARD, (grad_h, grad_c, weight, bias, *saved, *needs))
-
-
-@BOTH
-def test_compiles(function: Callable, reference: Callable, steps: int | None, device: torch.device) -> None:
-    shapes = [(3, 5, 7), (4, 6, 9)]
-    assert_compiles(function, *(make_inputs(*shape, steps, device=device) for shape in shapes))
-
-
-@pytest.mark.parametrize("module_type", [LLTM, LLTMSequence])
-def test_export(module_type: type[LLTM], device: torch.device) -> None:
-    module = module_type(5, 7).to(device)
-    rows, steps = torch.export.Dim("rows"), torch.export.Dim("steps")
-    sequence = module_type is LLTMSequence
-    shapes = {0: steps, 1: rows} if sequence else {0: rows}
-
-    def example(rows: int, steps: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        x = torch.randn(*([steps] if sequence else []), rows, 5, device=device)
-        return x, (torch.randn(rows, 7, device=device), torch.randn(rows, 7, device=device))
-
-    dynamic = {"input": shapes, "state": ({0: rows}, {0: rows})}
-    program = torch.export.export(module, example(3, 4), dynamic_shapes=dynamic)
-    other = example(6, 2)
-    assert_equal(program.module()(*other), module(*other))
 
 
 @pytest.mark.parametrize("module_type", [LLTM, LLTMSequence])
@@ -400,14 +305,6 @@ def test_bad_backward_arguments(changes: dict[str, Tensor], message: str, device
 
 
 # ---- CUDA ----
-
-
-@pytest.mark.cuda
-def test_cuda_mixed_devices_raise() -> None:
-    on_gpu = dict(zip(NAMES, make_inputs(device="cuda"), strict=True))
-    for name in NAMES[1:]:
-        with pytest.raises(RuntimeError, match=f"^lltm: {name} is on cpu, but input is on cuda:0"):
-            lltm(**on_gpu | {name: on_gpu[name].cpu()})
 
 
 @pytest.mark.cuda

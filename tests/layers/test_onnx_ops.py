@@ -37,7 +37,7 @@ def test_group_norm_in_onnx_is_exact_in_large_images(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for image in images:
         (found,) = session.run(None, {"input": image.numpy()})
-        # Both round, and how depends on the processor: each is compared with float64. Sums in float32 are off by 1e-4.
+        # Compared with float64, as either rounds in its own way. Sums in float32 would be off by 1e-4.
         exact = copy.deepcopy(network).double()(image.double())
         torch.testing.assert_close(torch.from_numpy(found).double(), exact, rtol=1e-5, atol=1e-5)
 

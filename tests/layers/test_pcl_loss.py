@@ -49,21 +49,6 @@ def test_upstream_gradient(device: torch.device) -> None:
     assert_matches_reference(make_case(device), torch.tensor(1024.0, device=device, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("counts", [None, [4, 0, 7]])
-def test_gradcheck(counts: list[int] | None, device: torch.device) -> None:
-    case = make_case(device, counts=counts, num_rows=11)
-    probs = case.probs.requires_grad_()
-    assert torch.autograd.gradcheck(lambda p: pcl_loss(p, *case[1:]), probs, nondet_tol=0.0)
-
-
-def test_second_derivative_raises(device: torch.device) -> None:
-    case = make_case(device)
-    probs = case.probs.requires_grad_()
-    (grad,) = torch.autograd.grad(pcl_loss(probs, *case[1:]), probs, create_graph=True)
-    with pytest.raises(NotImplementedError, match="pcl_loss has no second derivative"):
-        grad.pow(2).sum().backward()
-
-
 def test_only_probs_get_a_gradient(device: torch.device) -> None:
     case = make_case(device)
     weights = case.weights.requires_grad_()

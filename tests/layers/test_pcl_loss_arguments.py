@@ -1,14 +1,11 @@
-"""pcl_loss: the checks of op_contract.py and invalid arguments."""
+"""pcl_loss: invalid arguments, and what test_contract.py does not cover."""
 
-import op_contract
 import pytest
 import torch
-from op_contract import DTYPES
 from pcl_loss_cases import (
     Case,
     assert_matches_reference,
     broken,
-    differentiable,
     loss_and_grad,
     make_case,
     miscounted,
@@ -16,15 +13,10 @@ from pcl_loss_cases import (
 from torch import Tensor
 
 from detector import _C
-from detector.layers import PCLLoss, pcl_loss
+from detector.layers import pcl_loss
 
 FORWARD = torch.ops.detector.pcl_loss_forward.default
 BACKWARD = torch.ops.detector.pcl_loss_backward.default
-
-
-@pytest.mark.parametrize("counts", [None, [11, 26]])
-def test_any_layout(counts: list[int] | None, device: torch.device) -> None:
-    op_contract.assert_any_layout(pcl_loss, differentiable(make_case(device, counts=counts)))
 
 
 def test_expanded_inputs(device: torch.device) -> None:
@@ -32,45 +24,6 @@ def test_expanded_inputs(device: torch.device) -> None:
     assert_matches_reference(
         case._replace(probs=case.probs[:1].expand(37, -1), weights=case.weights[:1].expand(37))
     )
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
-    case = make_case(device, dtype, counts=[2000, 1500], num_classes=20, num_clusters=15)
-    op_contract.assert_reproducible(pcl_loss, differentiable(case))
-
-
-def test_independent_of_threads() -> None:
-    case = make_case(dtype=torch.float32, counts=[5000, 4000, 6000])
-    op_contract.assert_independent_of_threads(pcl_loss, differentiable(case))
-
-
-@pytest.mark.parametrize("counts", [None, [5, 0, 9]])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(dtype: torch.dtype, counts: list[int] | None, device: torch.device) -> None:
-    case = make_case(device, dtype, counts=counts, num_rows=14)
-    case = case._replace(counts=None if counts is None else case.counts.to(device))
-    _, slopes = FORWARD(*case)
-    loss = pcl_loss(*case)
-    torch.library.opcheck(FORWARD, (case.probs.clone().requires_grad_(), *case[1:]))
-    # No argument requires a gradient, since second derivatives raise and opcheck would compute them.
-    torch.library.opcheck(BACKWARD, (torch.ones_like(loss), case.probs, case.labels, slopes, case.counts))
-
-
-def test_compile_full_graph(device: torch.device) -> None:
-    cases = [make_case(device, counts=counts) for counts in ([5, 9], [11, 8])]
-    one_image = [make_case(device, num_rows=rows) for rows in (14, 19)]
-    op_contract.assert_compiles(pcl_loss, *map(differentiable, cases))
-    op_contract.assert_compiles(pcl_loss, *map(differentiable, one_image))
-
-
-def test_export(device: torch.device) -> None:
-    case = make_case(device, counts=[5, 9])
-    rows, images = torch.export.Dim("rows"), torch.export.Dim("images")
-    shapes = {"probs": {0: rows}, "labels": {0: rows}, "weights": {0: rows}, "clusters": {0: rows}}
-    program = torch.export.export(PCLLoss(), tuple(case), dynamic_shapes={**shapes, "counts": {0: images}})
-    other = make_case(device, counts=[3, 4, 5])
-    assert torch.equal(program.module()(*other), pcl_loss(*other))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -232,9 +232,3 @@ def test_more_positive_classes_than_proposals(method: str, device: torch.device)
     found = proposal_clusters(*case.to(device), method=method)
     assert sorted(found.centers.tolist()) == [0, 1, 2]
     assert_same(found, reference.proposal_clusters(*case, method=method))
-
-
-def test_not_differentiable(device: torch.device) -> None:
-    case = make_case([30]).to(device)
-    found = proposal_clusters(case.boxes, case.scores.requires_grad_(), *case[2:], method="pcl")
-    assert not any(tensor.requires_grad for tensor in found)

@@ -1,13 +1,10 @@
-"""proposal_clusters: the checks of op_contract.py and invalid arguments."""
+"""proposal_clusters: invalid arguments, and what test_contract.py does not cover."""
 
 import math
-from functools import partial
 
-import op_contract
 import pytest
 import torch
 from cluster_cases import METHODS, Case, assert_same, broken, make_case, several_streams
-from op_contract import DTYPES
 from torch import Tensor
 
 from detector.layers import assign_to_seeds, proposal_clusters, reference
@@ -15,52 +12,11 @@ from detector.layers import assign_to_seeds, proposal_clusters, reference
 OP = torch.ops.detector.proposal_clusters.default
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_reproducible(method: str, device: torch.device) -> None:
-    case = make_case([600, 900], boxes="on a grid", scores="few levels", positive=1).to(device)
-    op_contract.assert_reproducible(partial(proposal_clusters, method=method), case)
-
-
-def test_independent_of_threads() -> None:
-    case = several_streams(make_case([300, 200, 400], positive=1))
-    op_contract.assert_independent_of_threads(partial(proposal_clusters, method="pcl"), case)
-
-
-def test_any_layout(device: torch.device) -> None:
-    case = several_streams(make_case([50, 60])).to(device)
-    op_contract.assert_any_layout(partial(proposal_clusters, method="pcl"), case)
-
-
 def test_expanded(device: torch.device) -> None:
     case = make_case([50, 60]).to(device)
     same = case._replace(boxes=case.boxes[:1].expand(110, 4), scores=case.scores[:1].expand(110, 5))
     repeated = same._replace(boxes=same.boxes.contiguous(), scores=same.scores.contiguous())
     assert_same(proposal_clusters(*same, method="pcl"), proposal_clusters(*repeated, method="pcl"))
-
-
-@pytest.mark.parametrize("method", range(3))
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_opcheck(dtype: torch.dtype, method: int, device: torch.device) -> None:
-    case = make_case([9, 20], dtype=dtype).to(device)
-    case = case._replace(scores=torch.stack([case.scores, case.scores.flip(0)]))
-    torch.library.opcheck(OP, (*case, method, 0.4, 5, 0.15, 0.5, 0.1, 0.9, 0.2))
-
-
-def test_compile_full_graph(device: torch.device) -> None:
-    cases = [make_case(sizes).to(device) for sizes in ([5, 9], [11, 8])]
-    op_contract.assert_compiles(partial(proposal_clusters, method="pcl"), *cases)
-
-
-def test_export(device: torch.device) -> None:
-    class Module(torch.nn.Module):
-        def forward(self, boxes: Tensor, scores: Tensor, image_labels: Tensor, counts: Tensor):
-            return proposal_clusters(boxes, scores, image_labels, counts, method="mist")
-
-    rows, images = torch.export.Dim("rows"), torch.export.Dim("images")
-    shapes = {"boxes": {0: rows}, "scores": {0: rows}, "image_labels": {0: images}, "counts": {0: images}}
-    program = torch.export.export(Module(), tuple(make_case([5, 9]).to(device)), dynamic_shapes=shapes)
-    other = make_case([3, 4, 5]).to(device)
-    assert_same(program.module()(*other), proposal_clusters(*other, method="mist"))
 
 
 # ---- invalid arguments ----

@@ -1,4 +1,4 @@
-"""roi_align_rotated: comparison with its reference and with roi_align, and the checks of op_contract.py."""
+"""roi_align_rotated: comparison with its reference and with roi_align."""
 
 from functools import partial
 
@@ -6,38 +6,20 @@ import pytest
 import torch
 from op_contract import (
     DTYPES,
-    assert_any_layout,
-    assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_independent_of_threads,
     assert_matches_reference,
     assert_no_synchronization,
-    assert_reproducible,
     assert_uses_current_stream,
     outputs_and_gradients,
     random,
 )
-from torch import Tensor
+from op_samples import make_rotated_rois as make_boxes
 
 from detector.layers import RoIAlignRotated, reference, roi_align, roi_align_rotated
 
 FORWARD = torch.ops.detector.roi_align_rotated_forward.default
 BACKWARD = torch.ops.detector.roi_align_rotated_backward.default
-
-
-def make_boxes(
-    number: int, images: int = 2, size: tuple[int, int] = (9, 13), seed: int = 0, **options
-) -> Tensor:
-    """Boxes (R, 6) inside, across the border and outside of features of `size`, some empty or huge."""
-    generator = torch.Generator().manual_seed(seed)
-    draw = partial(torch.rand, number, generator=generator, dtype=torch.float64)
-    image = torch.randint(0, max(images, 1), (number,), generator=generator)
-    x, y = (draw() * 2 - 0.5) * size[1], (draw() * 2 - 0.5) * size[0]
-    width, height, angle = draw() * size[1], draw() * size[0], draw() * 720 - 360
-    width[::7], height[::5] = 0, 0
-    width[3::8] *= 9
-    return torch.stack([image, x, y, width, height, angle], dim=1).to(**options)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -94,14 +76,6 @@ def test_by_hand(device: torch.device) -> None:
     assert roi_align_rotated(plane, boxes, 1, 1.0, 1).flatten().tolist() == pytest.approx([6 * 2 + 2.5] * 3)
 
 
-def test_gradcheck(device: torch.device) -> None:
-    input, boxes = random(2, 2, 4, 5, device=device), make_boxes(6, size=(4, 5), device=device)
-    for ratio in (0, 2):
-        function = partial(roi_align_rotated, boxes=boxes, output_size=(2, 3), sampling_ratio=ratio)
-        assert torch.autograd.gradcheck(function, input, nondet_tol=0.0)
-        assert torch.autograd.gradgradcheck(function, input, nondet_tol=0.0)
-
-
 @pytest.mark.parametrize(("images", "channels", "number"), [(0, 3, 0), (2, 0, 4), (2, 3, 0)])
 def test_empty(images: int, channels: int, number: int, device: torch.device) -> None:
     input = random(images, channels, 5, 6, device=device)
@@ -120,33 +94,14 @@ def test_huge_boxes_take_no_longer(device: torch.device) -> None:
     assert gradient.isfinite().all()
 
 
-def test_layouts_threads_and_reproducibility(device: torch.device) -> None:
-    boxes = make_boxes(40, device=device)
-    function = partial(roi_align_rotated, boxes=boxes, output_size=3, sampling_ratio=2)
-    input = random(2, 40, 9, 13, device=device)
-    assert_any_layout(function, [input])
-    assert_reproducible(function, [input])
-    last = function(input.contiguous(memory_format=torch.channels_last))
-    assert last.is_contiguous(memory_format=torch.channels_last)
-    strided = boxes.repeat_interleave(2, dim=1)[:, ::2]
-    assert torch.equal(roi_align_rotated(input, strided, 3, 1.0, 2), function(input))
-    if device.type == "cpu":
-        assert_independent_of_threads(function, [input])
-
-
-def test_opcheck_compile_export(device: torch.device) -> None:
-    input, boxes = random(2, 3, 9, 13, device=device, requires_grad=False), make_boxes(5, device=device)
-    cells = input.permute(0, 2, 3, 1)
-    torch.library.opcheck(FORWARD, (cells, boxes, 2, 3, 1.0, 2))
-    torch.library.opcheck(BACKWARD, (FORWARD(cells, boxes, 2, 3, 1.0, 2), boxes, 2, 9, 13, 1.0, 2))
-    others = random(1, 3, 6, 7, device=device), make_boxes(8, 1, device=device)
-    assert_compiles(
-        lambda x, b: roi_align_rotated(x, b, (2, 3), 0.5), [input.requires_grad_(), boxes], list(others)
-    )
-    module = RoIAlignRotated((2, 3), 0.5, 2)
-    program = torch.export.export(module, (input, boxes))
-    assert torch.equal(program.module()(input, boxes), roi_align_rotated(input, boxes, (2, 3), 0.5, 2))
+def test_memory_format_and_module(device: torch.device) -> None:
+    input, boxes = random(2, 40, 9, 13, device=device, requires_grad=False), make_boxes(40, device=device)
+    module, expected = RoIAlignRotated((2, 3), 0.5, 2), roi_align_rotated(input, boxes, (2, 3), 0.5, 2)
+    assert torch.equal(module(input, boxes), expected)
     assert repr(module) == "RoIAlignRotated(output_size=(2, 3), spatial_scale=0.5, sampling_ratio=2)"
+    last = module(input.contiguous(memory_format=torch.channels_last), boxes)
+    assert torch.equal(last, expected)
+    assert last.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_bad_arguments(device: torch.device) -> None:

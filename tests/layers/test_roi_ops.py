@@ -1,4 +1,4 @@
-"""roi_pool and roi_align: comparison with their references, and the checks of op_contract.py."""
+"""roi_pool and roi_align: comparison with their references."""
 
 import re
 
@@ -127,14 +127,6 @@ def test_boxes_have_no_gradient(op: Op, device: torch.device) -> None:
 # ---- gradients ----
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_gradcheck(op: Op, channels_last: bool, device: torch.device) -> None:
-    input = features(2, 2, 4, 5, channels_last=channels_last, device=device)
-    function = with_boxes(op.function, make_boxes(12, 2, (6, 8), device=device))
-    assert torch.autograd.gradcheck(function, input, nondet_tol=0.0)
-    assert torch.autograd.gradgradcheck(function, input, nondet_tol=0.0)
-
-
 def test_many_bins_and_channels(op: Op, device: torch.device) -> None:
     boxes = make_boxes(3, device=device)
     for channels_last in (False, True):
@@ -184,15 +176,6 @@ def test_features_are_not_saved_for_backward(op: Op, device: torch.device) -> No
 # ---- layouts ----
 
 
-def test_any_layout(op: Op, device: torch.device) -> None:
-    boxes = make_boxes(20, device=device)
-    op_contract.assert_any_layout(with_boxes(op.function, boxes), [features(2, 5, 9, 13, device=device)])
-    input = features(2, 5, 9, 13, device=device).detach()
-    for layout, copy in op_contract.strided_copies(boxes):
-        expected = op.function(input, boxes, 2)
-        op_contract.assert_equal([op.function(input, copy, 2)], [expected], layout)
-
-
 def test_memory_format(op: Op, device: torch.device) -> None:
     """roi_align keeps channels_last; roi_pool returns contiguous tensors."""
     input = features(2, 5, 9, 13, channels_last=True, device=device)
@@ -202,69 +185,6 @@ def test_memory_format(op: Op, device: torch.device) -> None:
     (grad,) = torch.autograd.grad(pooled.sum(), input)
     assert grad.is_contiguous(memory_format=expected)
     assert op.function(input.contiguous(), make_boxes(6, device=device), 2).is_contiguous()
-
-
-# ---- reproducibility ----
-
-
-@pytest.mark.parametrize("dtype", op_contract.DTYPES)
-def test_reproducible(op: Op, dtype: torch.dtype, device: torch.device) -> None:
-    boxes = make_boxes(300, device=device)
-    for channels_last in (False, True):
-        input = features(2, 37, 9, 13, dtype=dtype, channels_last=channels_last, device=device)
-        op_contract.assert_reproducible(with_boxes(op.function, boxes, 7), [input])
-
-
-def test_independent_of_threads(op: Op) -> None:
-    function = with_boxes(op.function, make_boxes(300, dtype=torch.float32), 7)
-    op_contract.assert_independent_of_threads(function, [features(2, 70, 9, 13, dtype=torch.float32)])
-
-
-def test_deterministic_algorithms(op: Op, device: torch.device) -> None:
-    boxes = make_boxes(60, device=device)
-    input = features(2, 5, 9, 13, device=device)
-    torch.use_deterministic_algorithms(True)  # raises for nondeterministic ops
-    try:
-        op_contract.outputs_and_gradients(with_boxes(op.function, boxes), [input])
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-# ---- torch.library, compile, export, autocast ----
-
-
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(dtype: torch.dtype, channels_last: bool, device: torch.device) -> None:
-    input = features(2, 3, 5, 6, dtype=dtype, device=device)
-    boxes = make_boxes(6, 2, (5, 6), dtype=torch.float32, device=device)
-    torch.library.opcheck(POOL, (input, boxes, 2, 3, 0.5))
-    torch.library.opcheck(ALIGN, (input, boxes, 2, 3, 0.5, 2, True, channels_last))
-    _, argmax = POOL(input, boxes, 2, 3, 0.5)
-    grad = torch.ones(argmax.shape, dtype=dtype, device=device, requires_grad=True)
-    torch.library.opcheck(POOL_BACKWARD, (grad, argmax, boxes, 2, 5, 6, 0.5))
-    grad = torch.ones_like(ALIGN(input, boxes, 2, 3, 0.5, 2, True, channels_last), requires_grad=True)
-    torch.library.opcheck(ALIGN_BACKWARD, (grad, boxes, 2, 5, 6, 0.5, 2, True, channels_last))
-
-
-def test_compiles(op: Op, device: torch.device) -> None:
-    cases = [(6, (2, 3, 9, 13)), (11, (3, 4, 8, 10))]
-    inputs = [[features(*shape, device=device), make_boxes(n, shape[0], device=device)] for n, shape in cases]
-    op_contract.assert_compiles(lambda input, boxes: op.function(input, boxes, (2, 3)), *inputs)
-
-
-def test_export(op: Op, device: torch.device) -> None:
-    dims = {"input": {2: torch.export.Dim("height"), 3: torch.export.Dim("width")},
-            "rois": {0: torch.export.Dim("boxes")}}  # fmt: skip
-    arguments = (features(2, 3, 9, 13, device=device).detach(), make_boxes(6, device=device))
-    program = torch.export.export(op.module.to(device), arguments, dynamic_shapes=dims)
-    others = features(2, 3, 7, 20, device=device).detach(), make_boxes(9, device=device)
-    assert torch.equal(program.module()(*others), op.module(*others))
-
-
-def test_autocast(op: Op, device: torch.device) -> None:
-    inputs = [features(2, 3, 9, 13, device=device).detach(), make_boxes(6, device=device)]
-    op_contract.assert_autocast_keeps_dtype(lambda i, b: op.function(i, b, 2), inputs, device)
 
 
 # ---- invalid arguments ----
@@ -380,13 +300,6 @@ def test_cuda_invalid_boxes_give_zero(op: Op, value: float, monkeypatch: pytest.
         assert torch.equal(pooled[keep], part)
         grads = [torch.autograd.grad(p.sum(), input)[0] for p in (pooled, part)]
         torch.testing.assert_close(*grads)
-
-
-@pytest.mark.cuda
-def test_cuda_mixed_devices_raise(op: Op) -> None:
-    input = features(2, 3, 9, 13, device=cuda)
-    with pytest.raises(RuntimeError, match=f"^{op.name}: boxes is on cpu, but input is on cuda:0"):
-        op.function(input, make_boxes(6), 2)
 
 
 @pytest.mark.cuda

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from op_samples import make_soft_nms as make_set
 from torch import Tensor
 
 from detector.layers import nms, reference, soft_nms
@@ -15,17 +16,6 @@ OPTIONS = [
     {"method": "gaussian", "sigma": 0.5},
     {"method": "gaussian", "sigma": 0.1, "min_score": 0.0},
 ]
-
-
-def make_set(number: int, seed: int = 0, **options) -> tuple[Tensor, Tensor]:
-    """Boxes (N, 4) of which many overlap, some without area or repeated, and scores with ties."""
-    generator = torch.Generator().manual_seed(seed)
-    corner, size = torch.rand(2, number, 2, generator=generator, dtype=torch.float64) * 50
-    boxes = torch.cat([corner, corner + size], dim=1)
-    boxes[::9, 2] = boxes[::9, 0]
-    boxes[1::5] = boxes[: len(boxes[1::5])]
-    scores = torch.rand(number, generator=generator, dtype=torch.float64).mul(20).round() / 20
-    return boxes.to(**options), scores.to(**options)
 
 
 def test_by_hand(device: torch.device) -> None:
@@ -77,13 +67,6 @@ def test_dtypes_strides_and_autocast(dtype: torch.dtype, device: torch.device) -
         indices, lowered = run()
         assert torch.equal(indices, expected[0])
         assert torch.equal(lowered, expected[1].to(dtype))
-
-
-def test_opcheck(device: torch.device) -> None:
-    boxes, scores = make_set(20, device=device)
-    starts = torch.tensor([0, 5, 5, 20], device=device)
-    torch.library.opcheck(OP, (boxes, scores, starts, False, 0.3, 0.01))
-    torch.library.opcheck(OP, (boxes, scores, starts, True, 0.5, 0.01))
 
 
 def test_export_with_any_number_of_boxes(device: torch.device) -> None:
@@ -172,12 +155,6 @@ def test_nan_boxes_raise_or_overlap_nothing(device: torch.device) -> None:
         return
     indices, lowered = soft_nms(boxes, scores)
     assert lowered[indices == 7] == scores[7]
-
-
-def test_the_lowered_scores_have_no_gradient(device: torch.device) -> None:
-    """Rather than one without the part of the boxes that lowered them."""
-    boxes, scores = (tensor.requires_grad_() for tensor in make_set(10, device=device))
-    assert not soft_nms(boxes, scores)[1].requires_grad
 
 
 @pytest.mark.cuda

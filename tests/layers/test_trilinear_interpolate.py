@@ -1,4 +1,4 @@
-"""trilinear_interpolate: comparison with its reference, and the checks of op_contract.py."""
+"""trilinear_interpolate: comparison with its reference."""
 
 import pytest
 import torch
@@ -6,33 +6,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_contract import (
     DTYPES,
-    assert_any_layout,
-    assert_autocast_keeps_dtype,
-    assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_independent_of_threads,
     assert_matches_reference,
     assert_no_synchronization,
-    assert_reproducible,
     assert_uses_current_stream,
     outputs_and_gradients,
-    random,
 )
+from op_samples import make_trilinear as make_inputs
 from torch import Tensor
 
 from detector.layers import TrilinearInterpolate, reference, trilinear_interpolate
 
 FORWARD = torch.ops.detector.trilinear_interpolate_forward.default
 BACKWARD = torch.ops.detector.trilinear_interpolate_backward.default
-
-
-def make_inputs(
-    num_points: int = 11, num_channels: int = 12, dtype=torch.float64, device="cpu", seed: int = 0
-) -> list[Tensor]:
-    """Features, and points inside and outside of the cell."""
-    feats = random(num_points, 8, num_channels, dtype=dtype, device=device, seed=seed)
-    return [feats, random(num_points, 3, dtype=dtype, device=device, seed=seed + 1)]
 
 
 # ---- values and gradients ----
@@ -141,13 +128,6 @@ def test_nan_and_inf_stay_in_their_point(value: float, device: torch.device) -> 
         assert_equal([t[keep] for t in actual], [t[keep] for t in expected])
 
 
-@pytest.mark.parametrize("num_channels", [1, 5])
-def test_gradcheck(num_channels: int, device: torch.device) -> None:
-    inputs = make_inputs(4, num_channels, device=device)
-    assert torch.autograd.gradcheck(trilinear_interpolate, inputs, nondet_tol=0.0)
-    assert torch.autograd.gradgradcheck(trilinear_interpolate, inputs, nondet_tol=0.0)
-
-
 @pytest.mark.parametrize("constant", [0, 1])
 def test_second_derivative_with_one_constant(constant: int, device: torch.device) -> None:
     inputs = make_inputs(4, 5, device=device)
@@ -164,13 +144,6 @@ def test_module_equals_function() -> None:
 # ---- layouts and reproducibility ----
 
 
-@pytest.mark.parametrize("num_channels", [8, 5])
-def test_any_layout(num_channels: int, device: torch.device) -> None:
-    # The order of summation in the gradient of points depends on the layout.
-    inputs = make_inputs(9, num_channels, device=device)
-    assert_any_layout(trilinear_interpolate, inputs, rtol=1e-12, atol=1e-12)
-
-
 def test_unaligned_and_expanded(device: torch.device) -> None:
     feats, points = make_inputs(9, 20, torch.float32, device)
     for view in (feats[..., 1:17], feats[..., 4:], feats[:, :, :1], feats[:1].expand(9, -1, -1)):
@@ -178,46 +151,7 @@ def test_unaligned_and_expanded(device: torch.device) -> None:
         assert_equal([trilinear_interpolate(view, points)], [expected])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
-    assert_reproducible(trilinear_interpolate, make_inputs(500, 70, dtype, device))
-
-
-def test_independent_of_threads() -> None:
-    assert_independent_of_threads(trilinear_interpolate, make_inputs(700, 33, torch.float32))
-
-
 # ---- torch.library, compile, export, autocast ----
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(dtype: torch.dtype, device: torch.device) -> None:
-    feats, points = make_inputs(dtype=dtype, device=device)
-    points = points.detach().float().requires_grad_()
-    torch.library.opcheck(FORWARD, (feats, points))
-    grad = random(11, 12, dtype=dtype, device=device, seed=2)
-    for arguments in [(feats, True), (feats, False), (None, True), (None, False)]:
-        torch.library.opcheck(BACKWARD, (grad, points, *arguments))
-
-
-def test_compiles(device: torch.device) -> None:
-    shapes = [(11, 12), (7, 5)]
-    assert_compiles(trilinear_interpolate, *(make_inputs(*shape, device=device) for shape in shapes))
-
-
-def test_export(device: torch.device) -> None:
-    points, channels = torch.export.Dim("points"), torch.export.Dim("channels")
-    program = torch.export.export(
-        TrilinearInterpolate(),
-        tuple(make_inputs(device=device)),
-        dynamic_shapes={"feats": {0: points, 2: channels}, "points": {0: points}},
-    )
-    other = make_inputs(5, 30, device=device)
-    assert torch.equal(program.module()(*other), trilinear_interpolate(*other))
-
-
-def test_autocast(device: torch.device) -> None:
-    assert_autocast_keeps_dtype(trilinear_interpolate, make_inputs(device=device), device)
 
 
 def test_autocast_does_not_round_second_derivatives(device: torch.device) -> None:
@@ -277,20 +211,6 @@ def test_bad_backward_arguments(changes: dict[str, Tensor], message: str, device
 
 
 # ---- CUDA ----
-
-
-@pytest.mark.cuda
-def test_cuda_mixed_devices_raise() -> None:
-    feats, points = make_inputs()
-    for arguments, text in [
-        ((feats.cuda(), points), "points is on cpu, but feats is on cuda:0"),
-        ((feats, points.cuda()), "points is on cuda:0, but feats is on cpu"),
-    ]:
-        with pytest.raises(RuntimeError, match=f"^trilinear_interpolate: {text}"):
-            trilinear_interpolate(*arguments)
-    grad = torch.zeros(11, 12, dtype=torch.float64, device="cuda")
-    with pytest.raises(RuntimeError, match=r"^trilinear_interpolate_backward: feats is on cpu, but grad is"):
-        BACKWARD(grad, points.cuda(), feats, True)
 
 
 @pytest.mark.cuda

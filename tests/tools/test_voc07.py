@@ -27,9 +27,9 @@ TINY = {
     "INPUT.TEST_FLIP": "False",
     "MODEL.BOX_FEATURES.WIDTHS": "(16,16)",
     "SOLVER.IMAGES_PER_STEP": 2,
-    "SOLVER.MAX_ITER": 4,
-    "SOLVER.STEPS": "(3,)",
-    "SOLVER.CHECKPOINT_PERIOD": 2,
+    "SOLVER.MAX_ITER": 2,
+    "SOLVER.STEPS": "(1,)",
+    "SOLVER.CHECKPOINT_PERIOD": 1,
     "SOLVER.LOG_PERIOD": 1,
     "SOLVER.PICTURE_PERIOD": 0,
     "TEST.PICTURES": 0,
@@ -75,7 +75,7 @@ def words(voc, weights, tmp_path):
 
 def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, capsys, monkeypatch):
     """The training was interrupted after half of its steps; the command finishes it, tests and compares."""
-    half = [*words, "SOLVER.MAX_ITER", "2"]
+    half = [*words, "SOLVER.MAX_ITER", "1"]
     assert command("train")(["--config-file", str(RECIPE), *half]) == 0
     (tmp_path / "run/model_final.pt").unlink()
     tool, arguments = load_tool("voc07"), ["--config-file", str(RECIPE), "--force", *words]
@@ -90,13 +90,13 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert result["published"] == {"mAP50_11point": 49.2, "CorLoc": 65.0}
     metrics = json.loads((tmp_path / "run/metrics.json").read_text())
     assert result["found"] == {name: metrics[name] for name in ("mAP50_11point", "CorLoc")}
-    assert (result["steps"], result["checks"]["trainval"]["images"]) == (4, 28)
+    assert (result["steps"], result["checks"]["trainval"]["images"]) == (2, 28)
     assert len(result["problems"]) == 4  # two splits, the number of proposals and their recall
     assert result["tested_with"]["packages"]["torch"] == torch.__version__
     assert result["trained_with"]["device"] == "cpu"
-    resumed = (tmp_path / "run/log.txt").read_text().split("steps       4")[1]
-    assert "step 4/4" in resumed
-    assert "step 2/4" not in resumed
+    resumed = (tmp_path / "run/log.txt").read_text().split("steps       2")[1]
+    assert "step 2/2" in resumed
+    assert "step 1/2" not in resumed
 
     monkeypatch.setattr(tool, "train", lambda *_, **__: pytest.fail("it is trained again"))
     (tmp_path / "run/RESULT.json").unlink()

@@ -1,7 +1,7 @@
 """Every op with its gradients at sizes for which a GPU needs much shared memory, for tests of devices,
 streams, threads and smaller GPUs.
 
-Run as a script, it compares the GPU with the CPU: `python tests/cuda_cases.py`.
+Run as a script, it compares the GPU with the CPU: `python tests/support/cuda_cases.py`.
 """
 
 from collections.abc import Callable

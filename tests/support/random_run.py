@@ -11,7 +11,7 @@ from detector.engine.checkpoint import save_checkpoint
 from detector.modeling.build import build_model
 from detector.self_training.build import build_faster_rcnn
 
-CONFIG = Path(__file__).parents[1] / "configs" / "toybox_pcl.yaml"
+CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"
 CLASSES = ("bird", "<b>car</b> & co", "fish")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from detector.config import load_cfg
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # tests/test_writing_an_op.py runs the blocks of this page.
 FOLLOWED_ELSEWHERE = "writing_an_op.md"
@@ -110,7 +110,7 @@ def check_command(words: list[str], root: Path = ROOT) -> None:
             assert name in packages, f"{command}: {name} is not in pyproject.toml"
     else:
         assert words[0] in ("git", "cd"), (
-            f"{command}: tests/doc_blocks.py does not know the program {words[0]}"
+            f"{command}: tests/support/doc_blocks.py does not know the program {words[0]}"
         )
 
 
