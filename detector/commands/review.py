@@ -11,14 +11,15 @@ import socket
 import threading
 import webbrowser
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import uvicorn
 
 from detector.data.formats import FORMATS, ReviewImage, review_file
 from detector.labeling.label import check_formats, encode_all
-from detector.review.server import make_app
+from detector.review.learner import Learner
+from detector.review.server import Learning, make_app
 from detector.review.session import Session, open_session
 from detector.utils.command_line import next_step
 from detector.utils.errors import UserError, counted
@@ -34,6 +35,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--boxes", type=Path, metavar="P", help="go on from these, see review-import")
     add("--reviewed", choices=("flags", "all"), default="flags", metavar="R", help="all: --boxes are right")
     add("--port", type=int, metavar="N", help=f"default: the first free one from {PORT}")
+    more = "learn after every N reviewed images (default: 10; 0: never)"
+    add("--learn", type=int, default=10, metavar="N", help=more)
     add("--no-browser", action="store_true", help="print the address alone")
     add("--output", type=Path, metavar="D", help="folder to write boxes to")
     names = f"{', '.join(FORMATS)}"
@@ -51,8 +54,13 @@ def run(options: Namespace) -> None:
         boxes=options.boxes,
         reviewed=options.reviewed,
     )
+    if options.learn < 0:
+        raise UserError(f"--learn is {options.learn}, expected a number of images, or 0")
+    learner = Learner(options.config_file, options.overrides, session.store, options.learn)
     if options.output is None:
-        serve(session, options.port, browser=not options.no_browser)
+        with learner if options.learn else nullcontext():
+            status = learner.status if options.learn else lambda: None
+            serve(session, options.port, browser=not options.no_browser, learning=status)
     else:
         images = write_boxes(session, options.output, options.formats or ["coco"])
         print(f"boxes of {counted(len(images), 'image', 'images')}: {options.output}")
@@ -86,11 +94,12 @@ def _folder(session: Session) -> Path:
     return session.pictures.paths[number].parents[len(Path(name).parts) - 1]
 
 
-def serve(session: Session, port: int | None, *, browser: bool) -> None:
-    """Serve the page until Ctrl-C."""
+def serve(session: Session, port: int | None, *, browser: bool, learning: Learning = lambda: None) -> None:
+    """Serve the page until Ctrl-C; `learning` is of :func:`make_app`."""
     with _listen(port) as listener:
         port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-        app = make_app(session.store, session.pictures, title=session.title, token=token, port=port)
+        store, pictures, title = session
+        app = make_app(store, pictures, title=title, token=token, port=port, learning=learning)
         config = uvicorn.Config(
             app,
             log_level="warning",

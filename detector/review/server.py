@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -21,6 +21,7 @@ from detector.utils.errors import DataError, UserError, describe_value
 
 logger = logging.getLogger(__name__)
 
+Learning = Callable[[], dict[str, Any] | None]
 _TYPES = {"html": "text/html", "mjs": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _PERSON = re.compile(r"[A-Za-z0-9-]{1,40}\Z")
 _MOST_IMAGES, _MOST_BOXES, _MOST_HELD, _MOST_AT_ONCE = 20, 200, 100, 100
@@ -39,10 +40,10 @@ def read_page() -> dict[str, tuple[bytes, str]]:
 
 
 class Application:
-    """What the server answers. Bodies and answers are JSON, pictures excepted; docs/review.md lists them."""
+    """What the server answers. Bodies and answers are JSON, pictures excepted."""
 
-    def __init__(self, store: Store, pictures: Pictures, title: str) -> None:
-        self.store, self.pictures, self.title = store, pictures, title
+    def __init__(self, store: Store, pictures: Pictures, title: str, learning: Learning) -> None:
+        self.store, self.pictures, self.title, self.learning = store, pictures, title, learning
         self.page = read_page()
 
     def routes(self) -> list[Route]:
@@ -51,7 +52,7 @@ class Application:
             Route("/", self._index),
             Route("/page/{name}", self._asset),
             Route("/api/session", self._answer(self._session)),
-            Route("/api/progress", self._answer(lambda _: self.store.progress())),
+            Route("/api/progress", self._answer(self._progress)),
             Route("/api/next", self._answer(self._next), methods=["POST"]),
             Route("/api/grid", self._answer(self._grid), methods=["POST"]),
             Route("/api/actions", self._answer(self._actions), methods=["POST"]),
@@ -86,6 +87,9 @@ class Application:
     def _session(self, _: Mapping[str, Any]) -> dict[str, Any]:
         return {"title": self.title, "classes": self.store.class_names, "orders": ORDERS}
 
+    def _progress(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        return self.store.progress() | {"learning": self.learning()}
+
     def _image(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return self.store.image(_integer(given, "number"))
 
@@ -112,12 +116,15 @@ class Application:
         actions, number, person = given.get("actions"), _integer(given, "image"), _person(given)
         if not isinstance(actions, list) or not 1 <= len(actions) <= _MOST_AT_ONCE:
             raise DataError(f"`actions` is {describe_value(actions)}, expected 1 to {_MOST_AT_ONCE} actions")
+        seen = given.get("detector")
+        if seen is not None and not isinstance(seen, str):
+            raise DataError(f"`detector` is {describe_value(seen)}, expected the one of the image")
         keyed = []
         for action in actions:
             if not isinstance(action, dict) or not _is_name(action.get("key")):
                 raise DataError(f"an action is {describe_value(action)}, expected an object with a key")
             keyed.append((action["key"], {name: action[name] for name in action if name != "key"}))
-        return {"state": self.store.record(number, person, keyed)}
+        return {"state": self.store.record(number, person, keyed, seen=seen)}
 
     def _release(self, given: Mapping[str, Any]) -> dict[str, Any]:
         self.store.release(_person(given))
@@ -146,9 +153,21 @@ class Application:
             return _failure(error)
 
 
-def make_app(store: Store, pictures: Pictures, *, title: str, token: str, port: int) -> Guard:
-    """The server as an ASGI application, behind its guard."""
-    application = Application(store, pictures, title)
+def make_app(
+    store: Store,
+    pictures: Pictures,
+    *,
+    title: str,
+    token: str,
+    port: int,
+    learning: Learning = lambda: None,
+) -> Guard:
+    """The server as an ASGI application, behind its guard.
+
+    Args:
+        learning: what the detector learns meanwhile, as :meth:`detector.review.learner.Learner.status` says.
+    """
+    application = Application(store, pictures, title, learning)
     return Guard(Starlette(routes=application.routes()), token, port)
 
 

@@ -2,6 +2,7 @@
 
 import { candidatesAt, contains, drag, mostLike, snapTargets } from "./geometry.mjs";
 import { Grid } from "./grid.mjs";
+import { showLearning } from "./learning.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
 import { ask, Outbox } from "./server.mjs";
 import { Stage } from "./stage.mjs";
@@ -124,7 +125,9 @@ function showNumbers() {
 
 async function askNumbers() {
   const numbers = await ask("/api/progress").catch(() => null);
-  if (numbers) showProgress(numbers);
+  if (!numbers) return;
+  showProgress(numbers);
+  showLearning(numbers.learning, numbers.decided);
 }
 
 function showSaved({ failure, length }) {
@@ -148,14 +151,14 @@ function fail(error) {
 
 // --- what a person does ---
 
-function act(image, action) {
-  outbox.add(image, { key: crypto.randomUUID(), ...action });
+function act(image, action, detector) {
+  outbox.add(image, { key: crypto.randomUUID(), ...action }, detector);
 }
 
 function perform(action) {
   if (!current) return;
   current.actions.push(action);
-  act(current.id, action);
+  act(current.id, action, current.start.detector);
   refresh();
 }
 
@@ -454,6 +457,8 @@ function setTheme(name) {
 
 setLeast(localStorage.getItem("least score") ?? 0.3);
 setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+setInterval(() => !document.hidden && askNumbers(), 5000); // what is learned meanwhile
+addEventListener("pageshow", (event) => event.persisted && location.reload()); // its images are of others by now
 addEventListener("pagehide", () => {
   fetch("/api/release", {
     method: "POST", keepalive: true, body: JSON.stringify({ person }), headers: { "content-type": "application/json" },

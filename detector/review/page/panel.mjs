@@ -1,12 +1,12 @@
 // The lists beside the picture, and the header: what they show. What a person does with them calls `on`.
 
 import { make } from "./stage.mjs";
+import { effortText, ENOUGH } from "./learning.mjs";
 import { shownClasses } from "./state.mjs";
 
 // Bright enough for dark text. Each class has its name beside its color.
 const COLORS = ["#5b9dff", "#ff7a6b", "#35d08a", "#ffc53d", "#c08bff", "#2fd0ea", "#ff85c2", "#b2e03b", "#e0ab78", "#c3cad6"];
 const MARKS = { accepted: "✓", proposed: "", rejected: "✗" };
-const ENOUGH = { images: 30, corrections: 0.3 }; // of the last images, from which a person can stop
 
 export const byId = (id) => document.getElementById(id);
 
@@ -89,14 +89,5 @@ export function showProgress({ total, decided, skipped, recent }) {
     const height = 1 + (46 * corrections) / most;
     return make("rect", { x: i * width, y: 48 - height, width: width - 1, height });
   }));
-  const sum = (key) => recent.reduce((total, each) => total + each[key], 0);
-  const mean = sum("corrections") / recent.length;
-  let text = "None reviewed yet.";
-  if (recent.length) {
-    const images = recent.length === 1 ? "image" : `${recent.length} images`;
-    text = `The last ${images}: ${mean.toFixed(1)} corrections each, `;
-    text += `${(sum("actions") / Math.max(1, sum("boxes"))).toFixed(1)} actions a box.`;
-    if (recent.length >= ENOUGH.images && mean < ENOUGH.corrections) text += " You can stop: few boxes change any more.";
-  }
-  byId("curve-text").textContent = text;
+  byId("curve-text").textContent = effortText(recent);
 }
