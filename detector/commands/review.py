@@ -18,6 +18,7 @@ import uvicorn
 
 from detector.data.formats import FORMATS, ReviewImage, review_file
 from detector.labeling.label import check_formats, encode_all
+from detector.review.label_studio import PREFIX, backend_token
 from detector.review.learner import Learner
 from detector.review.server import Learning, make_app
 from detector.review.session import Session, open_session
@@ -37,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--port", type=int, metavar="N", help=f"default: the first free one from {PORT}")
     more = "learn after every N reviewed images (default: 10; 0: never)"
     add("--learn", type=int, default=10, metavar="N", help=more)
+    add("--label-studio", action="store_true", help="print an address for its models, too")
     add("--no-browser", action="store_true", help="print the address alone")
     add("--output", type=Path, metavar="D", help="folder to write boxes to")
     names = f"{', '.join(FORMATS)}"
@@ -60,7 +62,9 @@ def run(options: Namespace) -> None:
     if options.output is None:
         with learner if options.learn else nullcontext():
             status = learner.status if options.learn else lambda: None
-            serve(session, options.port, browser=not options.no_browser, learning=status)
+            token = backend_token(session.store) if options.label_studio else ""
+            words = {"browser": not options.no_browser, "label_studio": token}
+            serve(session, options.port, learning=status, **words)
     else:
         images = write_boxes(session, options.output, options.formats or ["coco"])
         print(f"boxes of {counted(len(images), 'image', 'images')}: {options.output}")
@@ -94,12 +98,19 @@ def _folder(session: Session) -> Path:
     return session.pictures.paths[number].parents[len(Path(name).parts) - 1]
 
 
-def serve(session: Session, port: int | None, *, browser: bool, learning: Learning = lambda: None) -> None:
-    """Serve the page until Ctrl-C; `learning` is of :func:`make_app`."""
+def serve(
+    session: Session,
+    port: int | None,
+    *,
+    browser: bool,
+    learning: Learning = lambda: None,
+    label_studio: str = "",
+) -> None:
+    """Serve the page until Ctrl-C; `learning` and `label_studio` are of :func:`make_app`."""
     with _listen(port) as listener:
         port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-        store, pictures, title = session
-        app = make_app(store, pictures, title=title, token=token, port=port, learning=learning)
+        (store, pictures, title), more = session, {"learning": learning, "label_studio": label_studio}
+        app = make_app(store, pictures, title=title, token=token, port=port, **more)
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -113,6 +124,10 @@ def serve(session: Session, port: int | None, *, browser: bool, learning: Learni
             f"review of {session.title}: {address}\nCtrl-C stops it; everything is in {session.store.path}",
             flush=True,
         )
+        if label_studio:
+            print(
+                f"for Label Studio (Settings, Model): http://{HOST}:{port}{PREFIX}{label_studio}", flush=True
+            )
         if browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
         with suppress(KeyboardInterrupt):

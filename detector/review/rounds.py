@@ -87,6 +87,7 @@ class Rounds:
         self.cfg, self.device = with_values(cfg, {"DATASETS.WORKERS": 0}), device
         self.store, self.training_set, self.weights, self.folder = store, training_set, weights, folder
         self.rounds: list[dict[str, Any]] = json.loads(store.get_meta("rounds") or "[]")
+        self.asked = store.get_meta("asked")  # when Label Studio last asked for a round
         self.first = self._load(weights)
         kept = [
             each["number"] for each in self.rounds if each["kept"] and self._path(each["number"]).exists()
@@ -105,7 +106,9 @@ class Rounds:
     def due(self, every: int) -> bool:
         """Whether `every` images were reviewed since the last round began."""
         before = self.rounds[-1]["images"] if self.rounds else 0
-        return self.store.progress(0)["decided"] - before >= every
+        new = self.store.progress(0)["decided"] - before
+        asked, self.asked = self.asked, self.store.get_meta("asked")
+        return new >= every or (new > 0 and asked != self.asked)
 
     def take(self) -> dict[str, Any]:
         """Learn from what is reviewed; returns what the page tells of the round.

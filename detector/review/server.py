@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from detector.review.label_studio import PREFIX, Backend
 from detector.review.pictures import Pictures
 from detector.review.security import Guard
 from detector.review.store import ORDERS, Busy, Store
@@ -42,13 +43,16 @@ def read_page() -> dict[str, tuple[bytes, str]]:
 class Application:
     """What the server answers. Bodies and answers are JSON, pictures excepted."""
 
-    def __init__(self, store: Store, pictures: Pictures, title: str, learning: Learning) -> None:
+    def __init__(
+        self, store: Store, pictures: Pictures, title: str, learning: Learning, programs: str = ""
+    ) -> None:
+        self.programs, self.backend = programs, Backend(store)
         self.store, self.pictures, self.title, self.learning = store, pictures, title, learning
         self.page = read_page()
 
     def routes(self) -> list[Route]:
         """The addresses."""
-        return [
+        own = [
             Route("/", self._index),
             Route("/page/{name}", self._asset),
             Route("/api/session", self._answer(self._session)),
@@ -60,6 +64,18 @@ class Application:
             Route("/api/images/{number:int}", self._answer(self._image)),
             Route("/api/images/{number:int}/pixels", self._pixels),
             Route("/api/images/{number:int}/crops/{box}", self._crop),
+        ]
+        if not self.programs:
+            return own
+        of_backend = {"setup": self.backend.setup, "predict": self.backend.predict}
+        of_backend["webhook"] = self.backend.webhook
+        return [
+            *own,
+            Route(f"{self.programs}health", self._answer(lambda _: self.backend.health())),
+            *(
+                Route(f"{self.programs}{name}", self._answer(function), methods=["POST"])
+                for name, function in of_backend.items()
+            ),
         ]
 
     def _answer(self, function: Any) -> Any:
@@ -161,14 +177,17 @@ def make_app(
     token: str,
     port: int,
     learning: Learning = lambda: None,
+    label_studio: str = "",
 ) -> Guard:
     """The server as an ASGI application, behind its guard.
 
     Args:
         learning: what the detector learns meanwhile, as :meth:`detector.review.learner.Learner.status` says.
+        label_studio: token of the address for Label Studio; "": there is none.
     """
-    application = Application(store, pictures, title, learning)
-    return Guard(Starlette(routes=application.routes()), token, port)
+    programs = f"{PREFIX}{label_studio}/" if label_studio else ""
+    application = Application(store, pictures, title, learning, programs)
+    return Guard(Starlette(routes=application.routes()), token, port, programs=programs)
 
 
 async def _body(request: Request) -> dict[str, Any]:
