@@ -99,7 +99,8 @@ class Backend:
         image, state = self._image(number)
         (height, width), data = image.size, {"width": image.size[1], "height": image.size[0]}
         task = task | {"data": {**data, "image": image.name, "file": image.name}, "annotations": [annotation]}
-        found = list(label_studio.read([task], None, "Label Studio"))
+        skipped = annotation.get("was_cancelled")
+        found = [] if skipped else list(label_studio.read([task], None, "Label Studio"))
         actions = [{"kind": "skip"}] if not found else _actions(state, found[0], (height, width))
         text = json.dumps([annotation.get(key) for key in ("id", "updated_at", "result", "was_cancelled")])
         name = hashlib.sha256(text.encode()).hexdigest()[:16]  # the same call again changes nothing

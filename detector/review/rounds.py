@@ -206,6 +206,9 @@ class Rounds:
             batches = build_train_loader(cfg, training_set, stride=new.network.backbone.stride)
         frozen: nn.Module = new.network.backbone.body if student else new.network.backbone  # type: ignore[assignment]
         frozen.requires_grad_(False)
+        new.network.register_forward_pre_hook(
+            lambda *_: frozen.eval() and None
+        )  # batch norm has weights, too
         make_steps(
             new.network,
             (lambda losses, batch: losses) if student else build_criterion(cfg),

@@ -90,8 +90,7 @@ async function show(image) {
 
 function showEmpty() {
   current = null;
-  stage.draw([], [], null);
-  stage.picture?.remove();
+  stage.clear();
   byId("empty").hidden = false;
   byId("empty").textContent = "No image is left in this order. All is saved; the terminal shows how to train with it.";
 }
@@ -105,7 +104,6 @@ async function reorder() {
 // --- what is shown ---
 
 function refresh() {
-  state = replay(current.start, current.actions);
   if (selected && !find(state, selected)) selected = null;
   const hidden = lowBoxes(state, least());
   const visible = state.boxes.filter((box) => box.id === selected || (box.status !== "rejected" && !hidden.has(box.id)));
@@ -155,10 +153,15 @@ function act(image, action, detector) {
   outbox.add(image, { key: crypto.randomUUID(), ...action }, detector);
 }
 
-function perform(action) {
-  if (!current) return;
+function record(action) {
   current.actions.push(action);
   act(current.id, action, current.start.detector);
+  state = replay(current.start, current.actions);
+}
+
+function perform(action) {
+  if (!current) return;
+  record(action);
   refresh();
 }
 
@@ -166,6 +169,7 @@ async function refused(image, reason) {
   message(`Not saved: ${reason}`);
   if (image !== current?.id) return;
   Object.assign(current, await ask(`/api/images/${image}`));
+  state = replay(current.start, current.actions);
   refresh();
 }
 
@@ -198,10 +202,8 @@ function draw(box) {
   const undecided = stage.boxes.filter((each) => each.status === "proposed");
   const same = mostLike(undecided.filter((each) => each.label === label), box);
   const other = same ?? (picked ? null : mostLike(undecided, box));
-  if (other) {
-    selected = other.id;
-    perform({ kind: "change", id: other.id, box, how: "drawn" });
-  } else add(box, label, "drawn");
+  selected = other?.id ?? crypto.randomUUID();
+  record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label, box, how: "drawn" });
   picked = false;
   label = classesWithoutBox(current.start, state, classes)[0] ?? label;
   refresh();
@@ -355,8 +357,11 @@ async function setGrid(on) {
   if (on) return grid.load(label).catch((error) => message(error.message));
   await outbox.flush();
   upcoming = [];
-  if (current) Object.assign(current, await ask(`/api/images/${current.id}`).catch(() => ({})));
-  if (current) refresh();
+  if (current) {
+    Object.assign(current, await ask(`/api/images/${current.id}`).catch(() => ({})));
+    state = replay(current.start, current.actions);
+    refresh();
+  }
   return fill();
 }
 

@@ -1,6 +1,7 @@
 // The lists beside the picture, and the header: what they show. What a person does with them calls `on`.
 
 import { make } from "./stage.mjs";
+import { Keyed } from "./keyed.mjs";
 import { effortText, ENOUGH } from "./learning.mjs";
 import { shownClasses } from "./state.mjs";
 
@@ -29,27 +30,37 @@ export function boxText(box) {
   return parts.filter(Boolean).join(" ");
 }
 
+const rows = new Keyed(byId("boxes"));
+let chosen = null; // the box that the list was last scrolled to
+
 export function showBoxes({ state, selected, classes, hidden }, on) {
-  const rows = state.boxes.filter((box) => !hidden.has(box.id)).map((box) => {
-    const button = element("button", { onclick: () => on.choose(box.id) },
-      swatch(colorOf(classes, box.label)),
-      element("span", { className: "label", textContent: box.label }),
-      element("span", { textContent: MARKS[box.status], title: box.status }),
-      element("span", { className: "score", textContent: box.score?.toFixed(2) ?? "drawn" }));
-    button.setAttribute("aria-current", box.id === selected);
-    button.setAttribute("aria-label", `${box.label}, ${box.status}${box.doubtful ? ", doubtful" : ""}`);
-    return element("li", { className: box.status }, button);
+  const items = state.boxes.filter((box) => !hidden.has(box.id)).map(({ id, label, status, score, doubtful }) =>
+    ({ id, label, status, score, doubtful, color: colorOf(classes, label), current: id === selected }));
+  rows.show(items, ({ id, label, status, score, doubtful, color, current }) => {
+    const button = element("button", { onclick: () => on.choose(id) },
+      swatch(color),
+      element("span", { className: "label", textContent: label }),
+      element("span", { textContent: MARKS[status], title: status }),
+      element("span", { className: "score", textContent: score?.toFixed(2) ?? "drawn" }));
+    button.setAttribute("aria-current", current);
+    button.setAttribute("aria-label", `${label}, ${status}${doubtful ? ", doubtful" : ""}`);
+    return element("li", { className: status }, button);
   });
-  byId("boxes").replaceChildren(...rows);
-  byId("boxes").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+  if (selected !== chosen) byId("boxes").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+  chosen = selected;
   const open = state.boxes.filter((box) => box.status === "proposed").length - hidden.size;
   const parts = [open ? `${open} to decide` : "", hidden.size ? `${hidden.size} below the least score` : ""];
   byId("box-count").textContent = parts.filter(Boolean).join(", ");
 }
 
+let before = ""; // what the table of classes shows
+
 export function showClasses({ image, state, classes, label }, filter, on) {
   const shown = shownClasses(image.start, state, classes);
   const wanted = filter.trim().toLowerCase();
+  const now = JSON.stringify([image.id, state.tags, state.counts, label, wanted]);
+  if (now === before) return;
+  before = now;
   const rows = classes.filter((name) => name.toLowerCase().includes(wanted)).map((name) => {
     const number = classes.indexOf(name) + 1;
     const key = number < 10 ? [element("kbd", { textContent: number })] : [];
