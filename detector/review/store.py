@@ -34,7 +34,7 @@ class NewImage(NamedTuple):
 
 
 class Busy(Exception):
-    """Another person works on the image."""
+    """Another person works on the image, or it has other boxes by now."""
 
 
 class Store:
@@ -203,8 +203,8 @@ class Store:
             seen: the detector whose boxes the person saw; None: not known.
 
         Raises:
-            Busy: another person works on the image.
-            DataError: there is no such image, it has other boxes by now, or an action is not possible.
+            Busy: another person works on the image, or it has other boxes by now.
+            DataError: there is no such image, or an action is not possible.
             sqlite3.Error: nothing could be written, as where the disk is full; the file is as before.
         """
         now = time.time()
@@ -212,7 +212,7 @@ class Store:
             image = self._image(number)
             self._lease(number, person, now)
             if seen is not None and seen != image["start"].get("detector", ""):
-                raise DataError(f"image {image['name']!r} has other boxes by now: look at it again")
+                raise Busy(f"image {image['name']!r} has other boxes by now: look at it again")
             known = image["actions"]
             for key, action in actions:
                 if self._file.execute("SELECT 1 FROM actions WHERE key = ?", (key,)).fetchone():
