@@ -1,9 +1,7 @@
-"""Correct boxes in the browser, on a page of this machine.
+"""Correct boxes in the browser, on a page of this machine, while the detector goes on learning.
+review.sqlite in the run folder keeps it all: stop with Ctrl-C, go on at any time (docs/review.md).
 
     detector review runs/mine
-
-One file keeps it all, review.sqlite in the run folder: stop with Ctrl-C, go on at any time. With
---output nothing is served, but the boxes are written for another tool (docs/review.md).
 """
 
 import secrets
@@ -38,9 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--port", type=int, metavar="N", help=f"default: the first free one from {PORT}")
     more = "learn after every N reviewed images (default: 10; 0: never)"
     add("--learn", type=int, default=10, metavar="N", help=more)
-    add("--label-studio", action="store_true", help="print an address for its models, too")
+    add("--label-studio", action="store_true", help="serve Label Studio as a model, too")
     add("--no-browser", action="store_true", help="print the address alone")
-    add("--output", type=Path, metavar="D", help="folder to write boxes to")
+    add("--output", type=Path, metavar="D", help="serve nothing, write the boxes to this folder")
     names = f"{', '.join(FORMATS)}"
     add("--format", action="append", choices=FORMATS, dest="formats", metavar="F", help=names)
 

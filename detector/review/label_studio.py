@@ -16,7 +16,7 @@ from typing import Any
 
 from detector.data.formats import ReviewImage, label_studio
 from detector.data.formats.review_file import Action, State, as_review_image
-from detector.review.store import Store
+from detector.review.store import Busy, Store
 from detector.utils.errors import DataError, describe_value
 from detector.utils.xml import parse_xml_bytes
 
@@ -87,7 +87,11 @@ class Backend:
         if event == "START_TRAINING":
             self.store.set_meta(asked=time.time())
         elif event in ("ANNOTATION_CREATED", "ANNOTATION_UPDATED"):
-            self._annotated(given.get("task"), given.get("annotation"))
+            try:
+                self._annotated(given.get("task"), given.get("annotation"))
+            except (Busy, DataError) as error:
+                logger.warning("warning: not taken from Label Studio, which does not tell: %s", error)
+                raise
         return {"status": "ok"}
 
     def _annotated(self, task: Any, annotation: Any) -> None:

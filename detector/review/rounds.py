@@ -229,7 +229,8 @@ class Rounds:
     ) -> DataLoader:
         """Batches of reviewed boxes, and in other images of those that were found and are sure."""
         dataset, starts = training_set.dataset, self.store.starts()
-        found = {find_id(name, dataset.image_ids): start for name, start in starts.items()}
+        rows = {image_id: index for index, image_id in enumerate(dataset.image_ids)}
+        found = {find_id(name, rows): start for name, start in starts.items()}
         boxes = []
         for image_id in dataset.image_ids:
             known = training_set.reviewed.get(image_id)

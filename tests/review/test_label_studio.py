@@ -138,6 +138,13 @@ def test_an_empty_annotation_and_a_skipped_task(app, store: Store) -> None:
     assert store.state(1)["skipped"]
 
 
+def test_an_image_that_somebody_works_on_is_refused_and_told(app, store: Store, caplog) -> None:
+    store.next_images("ann", 1)
+    assert call(app, "webhook", request("webhook")).status == 409
+    assert "not taken from Label Studio, which does not tell: somebody else works on image 1" in caplog.text
+    assert store.image(1)["actions"] == []
+
+
 def test_a_round_is_asked_for_and_other_events_do_nothing(app, store: Store) -> None:
     assert call(app, "webhook", request("train")).status == 200
     assert store.get_meta("asked") is not None
