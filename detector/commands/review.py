@@ -59,10 +59,13 @@ def run(options: Namespace) -> None:
     learner = Learner(options.config_file, options.overrides, session.store, options.learn)
     if options.output is None:
         with learner if options.learn else nullcontext():
-            status = learner.status if options.learn else lambda: None
-            token = backend_token(session.store) if options.label_studio else ""
-            words = {"browser": not options.no_browser, "label_studio": token}
-            serve(session, options.port, learning=status, **words)
+            serve(
+                session,
+                options.port,
+                browser=not options.no_browser,
+                learning=learner.status if options.learn else lambda: None,
+                label_studio=backend_token(session.store) if options.label_studio else "",
+            )
     else:
         images = write_boxes(session, options.output, options.formats or ["coco"])
         print(f"boxes of {counted(len(images), 'image', 'images')}: {options.output}")
@@ -107,8 +110,14 @@ def serve(
     """Serve the page until Ctrl-C; `learning` and `label_studio` are of :func:`make_app`."""
     with _listen(port) as listener:
         port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-        (store, pictures, title), more = session, {"learning": learning, "label_studio": label_studio}
-        app = make_app(store, pictures, title=title, token=token, port=port, **more)
+        app = make_app(
+            *(session.store, session.pictures),
+            title=session.title,
+            token=token,
+            port=port,
+            learning=learning,
+            label_studio=label_studio,
+        )
         config = uvicorn.Config(
             app,
             log_level="warning",
