@@ -2,8 +2,8 @@
 
     python benchmarks/review_learning.py runs/demo --rounds 6 --save
 
-Images come in the order of `detector suggest`, and the person accepts the ground-truth boxes. The curve of the
-page is beside it: AP on reviewed images that are held out.
+Images come in the order of `detector suggest`, and the person accepts the ground-truth boxes. Beside it is
+the curve of the page: AP on reviewed images that are held out.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from measure import print_table, write_result
 from review_actions import objects_of
@@ -85,7 +86,7 @@ def test_ap(cfg: Settings, rounds: Rounds) -> float:
     scores = predict_all(cfg, network, dataset, range(len(dataset)), precision)
     found = [finish(each.to("cpu")) for each in scores]
     truth = [dataset.annotation(index) for index in range(len(dataset))]
-    return 100 * float(voc_ap(found, [each for each in truth if each], len(dataset.class_names)).mean())
+    return 100 * float(np.nanmean(voc_ap(found, [each for each in truth if each], len(dataset.class_names))))
 
 
 def main() -> None:

@@ -52,6 +52,19 @@ def is_held_out(image_id: str) -> bool:
     return int(hashlib.sha256(image_id.encode()).hexdigest(), 16) % _ONE_IN == 0
 
 
+def short_cfg(cfg: Settings, number: int) -> Settings:
+    """The config of a training as that of a round."""
+    short = {
+        "SEED": cfg.seed + number,
+        "SOLVER.MAX_ITER": STEPS,
+        "SOLVER.BASE_LR": _LR_FACTOR * cfg.solver.base_lr,
+        "SOLVER.SCHEDULE": "cosine",
+        "SOLVER.WARMUP_ITERS": min(10, STEPS - 1),
+        "SOLVER.CHECKPOINT_PERIOD": STEPS,
+    }
+    return with_values(cfg, short)
+
+
 @dataclass
 class _Detector:
     """A network, and what it found in images that are held out."""
@@ -186,16 +199,7 @@ class Rounds:
         folder.mkdir(parents=True)
         training_set = replace(self.training_set, reviewed=reviewed)
         student = isinstance(new.network, FasterRCNN)
-        cfg = student_cfg(self.cfg) if student else self.cfg
-        short = {
-            "SEED": self.cfg.seed + number,
-            "SOLVER.MAX_ITER": STEPS,
-            "SOLVER.BASE_LR": _LR_FACTOR * cfg.solver.base_lr,
-            "SOLVER.SCHEDULE": "cosine",
-            "SOLVER.WARMUP_ITERS": min(10, STEPS - 1),
-            "SOLVER.CHECKPOINT_PERIOD": STEPS,
-        }
-        cfg = with_values(cfg, short)
+        cfg = short_cfg(student_cfg(self.cfg) if student else self.cfg, number)
         seed_everything(cfg.seed, cfg.deterministic)
         batches: DataLoader
         if isinstance(new.network, FasterRCNN):

@@ -34,7 +34,7 @@ from detector.review.session import Session, open_session
 from detector.utils.files import atomic_write, encode_image
 
 FOLDER = Path(__file__).parents[1] / "images"
-SIZE = {"width": 1000, "height": 640}  # pixels
+SIZE = {"width": 1000, "height": 700}  # pixels
 FRAME_MS, REVIEWED = 1100, 31  # of a frame; images before the pictures
 
 

@@ -12,6 +12,7 @@ import torch
 from random_run import make_run, make_student
 
 from detector.commands.propose import make_proposals as propose
+from detector.config import load_cfg
 from detector.data.build import build_training_set
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.inference.load import find_checkpoint
@@ -21,6 +22,8 @@ from detector.review.learner import Learner, learned_folder
 from detector.review.rounds import Rounds, is_held_out
 from detector.review.session import open_session
 from detector.review.store import Store
+
+RECIPES = Path(__file__).parents[2] / "configs"
 
 pytestmark = [pytest.mark.usefixtures("process_as_before")]
 
@@ -64,6 +67,14 @@ def test_one_in_five_images_is_held_out_by_its_name() -> None:
     held = [is_held_out(f"{number:06d}") for number in range(2000)]
     assert 0.17 < sum(held) / len(held) < 0.23
     assert held == [is_held_out(f"{number:06d}") for number in range(2000)]
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_has_short_rounds(recipe: Path) -> None:
+    cfg = load_cfg(recipe, ())
+    short = training.short_cfg(cfg, 3)
+    assert (short.solver.max_iter, short.seed) == (2, cfg.seed + 3)
+    assert short.solver.base_lr < cfg.solver.base_lr
 
 
 @pytest.mark.slow

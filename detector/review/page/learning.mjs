@@ -54,6 +54,7 @@ export function showLearning(learning, decided) {
   const line = (key, name) => make("path", { class: name, d: `M${linePoints(learning.rounds, key).map((each) => each.join(" ")).join("L")}` });
   const measured = learning.rounds.some((each) => each.ap !== null);
   const dots = linePoints(learning.rounds, "ap").map(([cx, cy]) => make("circle", { cx, cy, r: 3 }));
+  document.getElementById("ap").toggleAttribute("hidden", !measured);
   document.getElementById("ap").replaceChildren(...(measured ? [line("ap_first", "first"), line("ap", "now"), ...dots] : []));
   document.getElementById("learning-text").textContent = learningText(learning, decided);
 }
