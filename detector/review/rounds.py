@@ -235,15 +235,16 @@ class Rounds:
         dataset, starts = training_set.dataset, self.store.starts()
         rows = {image_id: index for index, image_id in enumerate(dataset.image_ids)}
         found = {find_id(name, rows): start for name, start in starts.items()}
-        boxes = []
+        boxes, drawn = [], []
         for image_id in dataset.image_ids:
             known = training_set.reviewed.get(image_id)
+            drawn.append(known is not None)
             if known is None:
                 known = _sure_boxes(found.get(image_id, {"boxes": []}), dataset.class_names)
+                drawn[-1] = image_id not in held and len(known.boxes) > 0
             boxes.append(_annotation(image_id, known))
         factors = draw_factors(cfg, training_set)
-        factors = np.ones(len(dataset)) if factors is None else factors
-        factors *= [each.image_id not in held and len(each.boxes) > 0 for each in boxes]
+        factors = np.array(drawn) * (1.0 if factors is None else factors)
         weighs = cfg.self_train.pseudo_weight != 1
         images = BoxDataset(
             _Boxed(dataset, boxes),
