@@ -73,7 +73,8 @@ class Annotator:
         begin, name = time.perf_counter(), self.page.evaluate(NAME)
         self._key("Enter")
         moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
-        if "No box of" in self.page.evaluate("document.getElementById('message').textContent"):
+        self._settle()
+        if not self.store.state(self.number)["decided"]:  # the page asks whether a class has no box
             self._key("Enter")
         while not self.page.evaluate(moved):
             time.sleep(0.002)
@@ -120,8 +121,10 @@ class Annotator:
         chosen = self.page.evaluate("document.querySelector('g.selected')?.dataset.id")
         if chosen and _inside(box[:2], self._box(chosen)["box"]):
             self._key("Escape")  # else the drag would move it
-        if best[0] < REPLACED or best[1] != label:  # else it takes the class of the box that it replaces
+        if best[0] < REPLACED:
             self._take(label)
+        elif best[1] != label:  # else it takes the class of the box that it replaces
+            self._key(str(self.store.class_names.index(label) + 1))
         self._drag(box[:2], box[2:])
 
     def _take(self, label: str) -> None:

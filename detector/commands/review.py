@@ -1,9 +1,7 @@
-"""Correct boxes in the browser, on a page of this machine.
+"""Correct boxes in the browser, on a page of this machine, while the detector goes on learning.
+review.sqlite in the run folder keeps it all: stop with Ctrl-C, go on at any time (docs/review.md).
 
     detector review runs/mine
-
-One file keeps it all, review.sqlite in the run folder: stop with Ctrl-C, go on at any time. With
---output nothing is served, but the boxes are written for another tool (docs/review.md).
 """
 
 import secrets
@@ -11,14 +9,16 @@ import socket
 import threading
 import webbrowser
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import uvicorn
 
 from detector.data.formats import FORMATS, ReviewImage, review_file
 from detector.labeling.label import check_formats, encode_all
-from detector.review.server import make_app
+from detector.review.label_studio import PREFIX, backend_token
+from detector.review.learner import Learner
+from detector.review.server import Learning, make_app
 from detector.review.session import Session, open_session
 from detector.utils.command_line import next_step
 from detector.utils.errors import UserError, counted
@@ -34,8 +34,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--boxes", type=Path, metavar="P", help="go on from these, see review-import")
     add("--reviewed", choices=("flags", "all"), default="flags", metavar="R", help="all: --boxes are right")
     add("--port", type=int, metavar="N", help=f"default: the first free one from {PORT}")
+    more = "learn after every N reviewed images (default: 10; 0: never)"
+    add("--learn", type=int, default=10, metavar="N", help=more)
+    add("--label-studio", action="store_true", help="serve Label Studio as a model, too")
     add("--no-browser", action="store_true", help="print the address alone")
-    add("--output", type=Path, metavar="D", help="folder to write boxes to")
+    add("--output", type=Path, metavar="D", help="serve nothing, write the boxes to this folder")
     names = f"{', '.join(FORMATS)}"
     add("--format", action="append", choices=FORMATS, dest="formats", metavar="F", help=names)
 
@@ -51,8 +54,18 @@ def run(options: Namespace) -> None:
         boxes=options.boxes,
         reviewed=options.reviewed,
     )
+    if options.learn < 0:
+        raise UserError(f"--learn is {options.learn}, expected a number of images, or 0")
+    learner = Learner(options.config_file, options.overrides, session.store, options.learn)
     if options.output is None:
-        serve(session, options.port, browser=not options.no_browser)
+        with learner if options.learn else nullcontext():
+            serve(
+                session,
+                options.port,
+                browser=not options.no_browser,
+                learning=learner.status if options.learn else lambda: None,
+                label_studio=backend_token(session.store) if options.label_studio else "",
+            )
     else:
         images = write_boxes(session, options.output, options.formats or ["coco"])
         print(f"boxes of {counted(len(images), 'image', 'images')}: {options.output}")
@@ -86,11 +99,25 @@ def _folder(session: Session) -> Path:
     return session.pictures.paths[number].parents[len(Path(name).parts) - 1]
 
 
-def serve(session: Session, port: int | None, *, browser: bool) -> None:
-    """Serve the page until Ctrl-C."""
+def serve(
+    session: Session,
+    port: int | None,
+    *,
+    browser: bool,
+    learning: Learning = lambda: None,
+    label_studio: str = "",
+) -> None:
+    """Serve the page until Ctrl-C; `learning` and `label_studio` are of :func:`make_app`."""
     with _listen(port) as listener:
         port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-        app = make_app(session.store, session.pictures, title=session.title, token=token, port=port)
+        app = make_app(
+            *(session.store, session.pictures),
+            title=session.title,
+            token=token,
+            port=port,
+            learning=learning,
+            label_studio=label_studio,
+        )
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -104,6 +131,10 @@ def serve(session: Session, port: int | None, *, browser: bool) -> None:
             f"review of {session.title}: {address}\nCtrl-C stops it; everything is in {session.store.path}",
             flush=True,
         )
+        if label_studio:
+            print(
+                f"for Label Studio (Settings, Model): http://{HOST}:{port}{PREFIX}{label_studio}", flush=True
+            )
         if browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
         with suppress(KeyboardInterrupt):

@@ -26,7 +26,7 @@ from detector.labeling.suggestions import choose, entropy, information_density, 
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.networks import Model, restore_network
-from detector.structures import Detections, Scores, Views
+from detector.structures import Scores, Views
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.folder_lock import folder_lock
@@ -171,13 +171,11 @@ def assess(
     values, images, tag_scores, candidates = [], [], [], []
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
-        found, doubtful = _boxes_of(training_set, index, labels, scores)
+        found = boxes_to_review(training_set, index, labels[index], scores)
         values.append(entropy(scores, labels[index]))
-        tag_scores.append(_best(scores))
-        candidates.append(best_candidates(scores, labels[index]))
-        name, size = image_name(dataset, index), dataset.image_size(index)
-        image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
-        images.append(replace(image, upright=dataset.apply_orientation))
+        images.append(found.image)
+        tag_scores.append(found.tag_scores)
+        candidates.append(found.candidates)
     known, new = torch.stack(features).split([len(boxed), len(indices)])
     value = torch.tensor(values, dtype=torch.float64)
     typical = typicality(torch.cat([new, known]))[: len(new)]
@@ -190,8 +188,8 @@ def assess(
     return Assessed(value, new, known, images, torch.stack(tag_scores), candidates)
 
 
-class StudentBoxes(NamedTuple):
-    """What a Faster R-CNN finds in an image; the fields are those of :class:`Assessed`."""
+class FoundBoxes(NamedTuple):
+    """What a detector finds in an image; the fields are those of :class:`Assessed`."""
 
     image: ReviewImage
     tag_scores: Tensor  # (C,)
@@ -200,28 +198,29 @@ class StudentBoxes(NamedTuple):
 
 def student_boxes(
     checkpoint: Path, training_set: TrainingSet, indices: Sequence[int], device: str
-) -> Iterator[StudentBoxes]:
+) -> Iterator[FoundBoxes]:
     """The boxes and scores of a Faster R-CNN in the images `indices`."""
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
     predictor = load(checkpoint, device, score_threshold=SCORE_THRESHOLD)
     for index in tqdm(indices, unit="image", disable=None):
-        name, size = image_name(dataset, index), dataset.image_size(index)
-        scores = predictor.scores(dataset.read_image(index), image_id=name).to("cpu")
-        found, doubtful = _boxes_of(training_set, index, labels, scores)
-        image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
-        yield StudentBoxes(
-            replace(image, upright=dataset.apply_orientation),
-            _best(scores),
-            best_candidates(scores, labels[index]),
-        )
+        scores = predictor.scores(dataset.read_image(index), image_id=dataset.image_ids[index]).to("cpu")
+        yield boxes_to_review(training_set, index, labels[index], scores)
 
 
-def _boxes_of(
-    training_set: TrainingSet, index: int, labels: Tensor, scores: Scores
-) -> tuple[Detections, list[int]]:
-    unknown = training_set.dataset.unknown(index)
-    unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
-    return tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
+def boxes_to_review(training_set: TrainingSet, index: int, labels: Tensor, scores: Scores) -> FoundBoxes:
+    """The boxes of an image for a person to review, from the scores of its proposals.
+
+    Args:
+        labels: (C,) bool, the classes that the image shows.
+    """
+    dataset = training_set.dataset
+    unknown = dataset.unknown(index)
+    unknown = torch.zeros_like(labels) if unknown is None else unknown
+    found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=SCORE_THRESHOLD)
+    name, size = image_name(dataset, index), dataset.image_size(index)
+    image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
+    image = replace(image, upright=dataset.apply_orientation)
+    return FoundBoxes(image, _best(scores), best_candidates(scores, labels))
 
 
 def _best(scores: Scores) -> Tensor:

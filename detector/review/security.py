@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MOST_BYTES = 1 << 20  # of the body of a request
+_MOST_OF_TASKS = 32 << 20  # of one of Label Studio, which sends up to 100 tasks
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -34,10 +35,12 @@ class Guard:
 
     Args:
         port: of the server, for the name of the cookie: those of 127.0.0.1 are sent to all its ports.
+        programs: path before which no browser may ask, with a token of its own: programs have no cookie.
     """
 
-    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, token: str, port: int, *, programs: str = "") -> None:
         self.app, self.token, self.cookie = app, token, f"detector-review-{port}"
+        self.programs = programs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # websockets are none of ours; lifespan is
@@ -47,7 +50,7 @@ class Guard:
                 await send({"type": "websocket.close", "code": 1008})
             return
         answer = self._check(scope)
-        limited = _limited(receive)
+        limited = _limited(receive, _MOST_OF_TASKS if self._is_program(scope) else _MOST_BYTES)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -66,6 +69,8 @@ class Guard:
         host = headers.get("host", "")
         if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
             return PlainTextResponse("this server answers to 127.0.0.1 and localhost alone", 421)
+        if self._is_program(scope):
+            return _check_program(scope, headers)
         elsewhere = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if elsewhere and (scope["method"] != "GET" or scope["path"] != "/"):  # a link may lead to the page
             return PlainTextResponse("requests of other sites are not answered", 403)
@@ -87,6 +92,11 @@ class Guard:
             return JSONResponse({"error": message}, 401)
         return None
 
+    def _is_program(self, scope: Scope) -> bool:
+        start = self.programs.encode()
+        path = scope["path"].encode("utf-8", "surrogateescape")[: len(start)]
+        return bool(start) and hmac.compare_digest(path, start)
+
     def _enter(self, scope: Scope) -> Response:
         try:
             words = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=10)
@@ -100,6 +110,15 @@ class Guard:
 
     def _same(self, token: str) -> bool:
         return hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self.token.encode())
+
+
+def _check_program(scope: Scope, headers: Mapping[str, str]) -> Response | None:
+    """The answer to a request of a program that is not let through; browsers name where they come from."""
+    if "origin" in headers or "sec-fetch-site" in headers:
+        return PlainTextResponse("this address is not for browsers", 403)
+    if scope["method"] != "GET" and headers.get("content-type", "").partition(";")[0] != "application/json":
+        return PlainTextResponse("expected the content type application/json", 415)
+    return None
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
@@ -120,7 +139,7 @@ def _cookies(headers: Mapping[str, str]) -> dict[str, str]:
         return {}
 
 
-def _limited(receive: Receive) -> Receive:
+def _limited(receive: Receive, most: int) -> Receive:
     """A body that is longer than it said is cut: its end never comes."""
     total = 0
 
@@ -128,6 +147,6 @@ def _limited(receive: Receive) -> Receive:
         nonlocal total
         message = await receive()
         total += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if total > _MOST_BYTES else message
+        return {"type": "http.disconnect"} if total > most else message
 
     return limited

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from detector.review.label_studio import PREFIX, Backend
 from detector.review.pictures import Pictures
 from detector.review.security import Guard
 from detector.review.store import ORDERS, Busy, Store
@@ -21,6 +22,7 @@ from detector.utils.errors import DataError, UserError, describe_value
 
 logger = logging.getLogger(__name__)
 
+Learning = Callable[[], dict[str, Any] | None]
 _TYPES = {"html": "text/html", "mjs": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 _PERSON = re.compile(r"[A-Za-z0-9-]{1,40}\Z")
 _MOST_IMAGES, _MOST_BOXES, _MOST_HELD, _MOST_AT_ONCE = 20, 200, 100, 100
@@ -39,19 +41,22 @@ def read_page() -> dict[str, tuple[bytes, str]]:
 
 
 class Application:
-    """What the server answers. Bodies and answers are JSON, pictures excepted; docs/review.md lists them."""
+    """What the server answers. Bodies and answers are JSON, pictures excepted."""
 
-    def __init__(self, store: Store, pictures: Pictures, title: str) -> None:
-        self.store, self.pictures, self.title = store, pictures, title
+    def __init__(
+        self, store: Store, pictures: Pictures, title: str, learning: Learning, programs: str = ""
+    ) -> None:
+        self.programs, self.backend = programs, Backend(store)
+        self.store, self.pictures, self.title, self.learning = store, pictures, title, learning
         self.page = read_page()
 
     def routes(self) -> list[Route]:
         """The addresses."""
-        return [
+        own = [
             Route("/", self._index),
             Route("/page/{name}", self._asset),
             Route("/api/session", self._answer(self._session)),
-            Route("/api/progress", self._answer(lambda _: self.store.progress())),
+            Route("/api/progress", self._answer(self._progress)),
             Route("/api/next", self._answer(self._next), methods=["POST"]),
             Route("/api/grid", self._answer(self._grid), methods=["POST"]),
             Route("/api/actions", self._answer(self._actions), methods=["POST"]),
@@ -59,6 +64,18 @@ class Application:
             Route("/api/images/{number:int}", self._answer(self._image)),
             Route("/api/images/{number:int}/pixels", self._pixels),
             Route("/api/images/{number:int}/crops/{box}", self._crop),
+        ]
+        if not self.programs:
+            return own
+        of_backend = {"setup": self.backend.setup, "predict": self.backend.predict}
+        of_backend["webhook"] = self.backend.webhook
+        return [
+            *own,
+            Route(f"{self.programs}health", self._answer(lambda _: self.backend.health())),
+            *(
+                Route(f"{self.programs}{name}", self._answer(function), methods=["POST"])
+                for name, function in of_backend.items()
+            ),
         ]
 
     def _answer(self, function: Any) -> Any:
@@ -86,6 +103,9 @@ class Application:
     def _session(self, _: Mapping[str, Any]) -> dict[str, Any]:
         return {"title": self.title, "classes": self.store.class_names, "orders": ORDERS}
 
+    def _progress(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        return self.store.progress() | {"learning": self.learning()}
+
     def _image(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return self.store.image(_integer(given, "number"))
 
@@ -112,12 +132,15 @@ class Application:
         actions, number, person = given.get("actions"), _integer(given, "image"), _person(given)
         if not isinstance(actions, list) or not 1 <= len(actions) <= _MOST_AT_ONCE:
             raise DataError(f"`actions` is {describe_value(actions)}, expected 1 to {_MOST_AT_ONCE} actions")
+        seen = given.get("detector")
+        if seen is not None and not isinstance(seen, str):
+            raise DataError(f"`detector` is {describe_value(seen)}, expected the one of the image")
         keyed = []
         for action in actions:
             if not isinstance(action, dict) or not _is_name(action.get("key")):
                 raise DataError(f"an action is {describe_value(action)}, expected an object with a key")
             keyed.append((action["key"], {name: action[name] for name in action if name != "key"}))
-        return {"state": self.store.record(number, person, keyed)}
+        return {"state": self.store.record(number, person, keyed, seen=seen)}
 
     def _release(self, given: Mapping[str, Any]) -> dict[str, Any]:
         self.store.release(_person(given))
@@ -146,10 +169,25 @@ class Application:
             return _failure(error)
 
 
-def make_app(store: Store, pictures: Pictures, *, title: str, token: str, port: int) -> Guard:
-    """The server as an ASGI application, behind its guard."""
-    application = Application(store, pictures, title)
-    return Guard(Starlette(routes=application.routes()), token, port)
+def make_app(
+    store: Store,
+    pictures: Pictures,
+    *,
+    title: str,
+    token: str,
+    port: int,
+    learning: Learning = lambda: None,
+    label_studio: str = "",
+) -> Guard:
+    """The server as an ASGI application, behind its guard.
+
+    Args:
+        learning: what the detector learns meanwhile, as :meth:`detector.review.learner.Learner.status` says.
+        label_studio: token of the address for Label Studio; "": there is none.
+    """
+    programs = f"{PREFIX}{label_studio}/" if label_studio else ""
+    application = Application(store, pictures, title, learning, programs)
+    return Guard(Starlette(routes=application.routes()), token, port, programs=programs)
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from detector.engine.run_folder import start_run
 from detector.inference.load import find_checkpoint
 from detector.labeling.suggest import (
     RULES,
+    FoundBoxes,
     assess,
     find_detector,
     image_name,
@@ -79,8 +80,8 @@ def open_session(
     digest = f"{file_digest(weights)} {file_digest(student)}"
     known = store.get_meta("weights") == digest and store.names()
     if imported or not known:
-        images = _find_boxes(cfg, training_set, student if student != weights else None, imported or {})
-        store.add_images(images, {"weights": digest})
+        images = _find_boxes(cfg, training_set, weights, student, imported or {})
+        store.add_images(images, {"weights": digest, "rounds": "[]"})
     rows = {image_name(dataset, index): index for index in range(len(dataset))}
     names = store.names()
     if missing := [name for name in names.values() if name not in rows]:
@@ -119,7 +120,7 @@ def _import(
 
 
 def _find_boxes(
-    cfg: Settings, training_set: TrainingSet, student: Path | None, imported: dict[str, ReviewImage]
+    cfg: Settings, training_set: TrainingSet, weak: Path, student: Path, imported: dict[str, ReviewImage]
 ) -> list[NewImage]:
     """The images without reviewed boxes, in the order of detector suggest."""
     dataset, reviewed = training_set.dataset, training_set.reviewed
@@ -129,7 +130,7 @@ def _find_boxes(
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes (DATASETS.BOXED)")
     device = start_run(cfg, Path(cfg.output_dir))
     found = assess(cfg, device, training_set, left, boxed, RULES[0])
-    if student is not None:
+    if student != weak:
         images, tag_scores, candidates = zip(
             *student_boxes(student, training_set, left, str(device)), strict=True
         )
@@ -142,30 +143,37 @@ def _find_boxes(
     chosen = set(order)
     order += [row for row in found.values.argsort(descending=True).tolist() if row not in chosen]
     names = [image.name for image in found.images]
-    similar = _similar(found.features)
-    tags, rows = torch.from_numpy(dataset.all_labels()), []
+    similar, detector, rows = _similar(found.features), detector_name(student), []
     for row in order:
-        index, image = left[row], found.images[row]
-        image = imported.get(image.name, image)
-        unknown = dataset.unknown(index)
-        start = start_of(
-            replace(image, name=names[row]),
-            [name for name, shown in zip(dataset.class_names, tags[index].tolist(), strict=True) if shown],
-            [] if unknown is None else [dataset.class_names[i] for i in unknown.nonzero()[:, 0].tolist()],
-        )
-        best = found.tag_scores[row][tags[index].bool()]
-        new = NewImage(
-            names[row],
-            dataset.image_size(index),
-            dataset.apply_orientation,
-            start,
-            [[round(value, 4) for value in each] for each in found.candidates[row].tolist()],
-            sum(4 * box.score * (1 - box.score) for box in image.boxes if box.score is not None),
-            float(1 - best.min()) if len(best) else 0.0,
-            [names[other] for other in similar[row].tolist()],
-        )
-        rows.append(new)
+        image = imported.get(names[row], found.images[row])
+        boxes = FoundBoxes(image, found.tag_scores[row], found.candidates[row])
+        new = new_image(dataset, left[row], boxes, detector)
+        rows.append(new._replace(similar=[names[other] for other in similar[row].tolist()]))
     return rows
+
+
+def detector_name(weights: Path, number: int = 0) -> str:
+    """What the file calls a detector: a digest of its first weights, and the round that it has learned in."""
+    return f"{file_digest(weights)[:12]}-{number}"
+
+
+def new_image(dataset: AnnotatedImages, index: int, found: FoundBoxes, detector: str) -> NewImage:
+    """A row of the file from what a detector, or an imported file, says of an image."""
+    shown, unknown = dataset.labels(index).bool(), dataset.unknown(index)
+    tags, unsure = (
+        [dataset.class_names[i] for i in each.nonzero()[:, 0].tolist()]
+        for each in (shown, torch.zeros_like(shown) if unknown is None else unknown)
+    )
+    name, best = image_name(dataset, index), found.tag_scores[shown]
+    return NewImage(
+        name,
+        dataset.image_size(index),
+        dataset.apply_orientation,
+        start_of(replace(found.image, name=name), tags, unsure, detector),
+        [[round(value, 4) for value in each] for each in found.candidates.tolist()],
+        sum(4 * box.score * (1 - box.score) for box in found.image.boxes if box.score is not None),
+        float(1 - best.min()) if len(best) else 0.0,
+    )
 
 
 def _similar(features: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from detector.utils.errors import DataError, UserError, describe_value, shortene
 
 LEASE = 600.0  # seconds for which an image is of the person who last asked for it or changed it
 ORDERS = ("suggested", "doubtful", "tags", "class", "similar", "skipped")
+# No browser has the image, and no action is of it: until is kept when a browser ends without a word.
+_UNOPENED = "until IS NULL AND id NOT IN (SELECT image FROM actions)"
 _MOST_ACTIONS = 5000  # of an image, since each one is checked against all before
 
 
@@ -32,7 +34,7 @@ class NewImage(NamedTuple):
 
 
 class Busy(Exception):
-    """Another person works on the image."""
+    """Another person works on the image, or it has other boxes by now."""
 
 
 class Store:
@@ -99,12 +101,18 @@ class Store:
         with self._lock:
             return self._file.execute(query, values).fetchall()
 
+    def set_meta(self, **values: object) -> None:
+        """Keep values as JSON."""
+        with self._transaction():
+            for key, value in values.items():
+                self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+
     def get_meta(self, key: str) -> str | None:
         found = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
         return found[0][0] if found else None
 
     def add_images(self, images: Iterable[NewImage], meta: Mapping[str, str]) -> None:
-        """Add images in the order of the suggestion; those that a person has begun with stay as they are."""
+        """Add images in the order of the suggestion; those that a person has opened stay as they are."""
         with self._transaction():
             for place, image in enumerate(images):
                 (height, width), start = image.size, image.start
@@ -114,7 +122,7 @@ class Store:
                     "ON CONFLICT (name) DO UPDATE SET start = excluded.start, place = excluded.place, "
                     "candidates = excluded.candidates, doubt = excluded.doubt, "
                     "tag_doubt = excluded.tag_doubt, similar = excluded.similar, decided = excluded.decided "
-                    "WHERE id NOT IN (SELECT image FROM actions)",
+                    f"WHERE {_UNOPENED}",
                     (
                         *(image.name, height, width, image.upright, json.dumps(start)),
                         *(json.dumps(image.candidates), place, image.doubt, image.tag_doubt),
@@ -123,6 +131,31 @@ class Store:
                 )
             for key, value in meta.items():
                 self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def improve(self, images: Iterable[NewImage]) -> int:
+        """Replace the boxes of images that nobody has opened or decided; returns of how many."""
+        rows = [
+            (json.dumps(each.start), json.dumps(each.candidates), each.doubt, each.tag_doubt, each.name)
+            for each in images
+        ]
+        query = (
+            "UPDATE images SET start = ?, candidates = ?, doubt = ?, tag_doubt = ? "
+            f"WHERE name = ? AND NOT decided AND {_UNOPENED}"
+        )
+        with self._transaction():
+            return sum(self._file.execute(query, row).rowcount for row in rows)
+
+    def outdated(self, detector: str, count: int) -> list[str]:
+        """The names of the next images that :meth:`improve` may change and another detector has boxed."""
+        query = (
+            f"SELECT name FROM images WHERE NOT decided AND NOT skipped AND {_UNOPENED} "
+            "AND json_extract(start, '$.detector') IS NOT ? ORDER BY place LIMIT ?"
+        )
+        return [name for (name,) in self._rows(query, (detector, count))]
+
+    def starts(self) -> dict[str, dict[str, Any]]:
+        """What each image began with, by its name; see `start_of`."""
+        return {name: json.loads(start) for name, start in self._rows("SELECT name, start FROM images")}
 
     def names(self) -> dict[int, str]:
         """The name of each image by its number."""
@@ -152,20 +185,25 @@ class Store:
 
     def state(self, number: int) -> State:
         """What is known of an image after all its actions."""
-        image = self.image(number)
+        return self._replayed(self.image(number))
+
+    def _replayed(self, image: dict[str, Any]) -> State:
         size = (image["height"], image["width"])
         return replay(image["start"], image["actions"], self.class_names, size)
 
-    def record(self, number: int, person: str, actions: Sequence[tuple[str, Action]]) -> State:
+    def record(
+        self, number: int, person: str, actions: Sequence[tuple[str, Action]], *, seen: str | None = None
+    ) -> State:
         """Write actions of an image, all or none, and return its state.
 
         Args:
             number: of the image.
             actions: each with a key of its own. One whose key is in the file has been written before, by a
                 call whose answer was lost, and is left out.
+            seen: the detector whose boxes the person saw; None: not known.
 
         Raises:
-            Busy: another person works on the image.
+            Busy: another person works on the image, or it has other boxes by now.
             DataError: there is no such image, or an action is not possible.
             sqlite3.Error: nothing could be written, as where the disk is full; the file is as before.
         """
@@ -173,6 +211,8 @@ class Store:
         with self._transaction():
             image = self._image(number)
             self._lease(number, person, now)
+            if seen is not None and seen != image["start"].get("detector", ""):
+                raise Busy(f"image {image['name']!r} has other boxes by now: look at it again")
             known = image["actions"]
             for key, action in actions:
                 if self._file.execute("SELECT 1 FROM actions WHERE key = ?", (key,)).fetchone():
@@ -186,7 +226,7 @@ class Store:
                 raise DataError(
                     f"image {image['name']!r} has {len(known)} actions, the most is {_MOST_ACTIONS}"
                 )
-            state = replay(image["start"], known, self.class_names, (image["height"], image["width"]))
+            state = self._replayed(image)
             self._file.execute(
                 "UPDATE images SET decided = ?, skipped = ? WHERE id = ?",
                 (state["decided"], state["skipped"], number),
@@ -254,7 +294,7 @@ class Store:
             self._file.execute("UPDATE images SET until = NULL WHERE person = ?", (person,))
 
     def undecided_boxes(self, person: str, label: str, count: int) -> list[dict[str, Any]]:
-        """Boxes of a class that nobody has accepted or rejected, the best first, in free images."""
+        """Undecided boxes of a class, the best first, in images that are this person's from now on."""
         now = time.time()
         rows = self._rows(
             "SELECT DISTINCT images.id FROM images, json_each(start, '$.boxes') WHERE NOT decided AND NOT "
@@ -263,10 +303,16 @@ class Store:
         )
         found = []
         for (number,) in rows:
-            for box in self.state(number)["boxes"]:
+            image = self.image(number)
+            detector = image["start"].get("detector", "")
+            for box in self._replayed(image)["boxes"]:
                 if box["status"] == "proposed" and box["label"] == label:
-                    found.append({"image": number, **box})
-        return sorted(found, key=lambda box: -(box["score"] or 0))[:count]
+                    found.append({"image": number, "detector": detector, **box})
+        best = sorted(found, key=lambda box: -(box["score"] or 0))[:count]
+        with self._transaction():
+            for number in {box["image"] for box in best}:
+                self._lease(number, person, now)
+        return best
 
     def progress(self, last: int = 30) -> dict[str, Any]:
         """How many images are decided and skipped, and what the last decided ones needed, oldest first.
@@ -288,7 +334,7 @@ class Store:
     def _effort(self, number: int) -> dict[str, int]:
         """How many boxes were corrected in an image, and how many boxes and actions there are."""
         image = self.image(number)
-        state = replay(image["start"], image["actions"], self.class_names, (image["height"], image["width"]))
+        state = self._replayed(image)
         before, after = (
             {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
             for boxes in (image["start"]["boxes"], state["boxes"])

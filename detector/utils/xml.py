@@ -3,7 +3,7 @@
 import codecs
 import re
 from pathlib import Path
-from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from detector.utils.errors import DataError
 from detector.utils.files import reading
@@ -22,11 +22,27 @@ def parse_xml(path: Path, root: str) -> Element:
             declares a document type, whose entities could name other files or expand to gigabytes.
     """
     with reading(path, "annotation"):
-        parser = XMLParser(target=_NoDocumentType())
-        parser.feed(_decoded(Path(path).read_bytes()))
-        element = parser.close()
-        if element.tag != root:  # otherwise any XML would be an image without objects
-            raise DataError(f"it has the root <{element.tag}>, expected <{root}>")
+        return _parse(Path(path).read_bytes(), root)
+
+
+def parse_xml_bytes(content: bytes, root: str) -> Element:
+    """As :func:`parse_xml`, of what is no file.
+
+    Raises:
+        DataError: as there.
+    """
+    try:
+        return _parse(content, root)
+    except ParseError as error:
+        raise DataError(f"it is not valid XML: {error}") from None
+
+
+def _parse(content: bytes, root: str) -> Element:
+    parser = XMLParser(target=_NoDocumentType())
+    parser.feed(_decoded(content))
+    element = parser.close()
+    if element.tag != root:  # otherwise any XML would be an image without objects
+        raise DataError(f"it has the root <{element.tag}>, expected <{root}>")
     return element
 
 

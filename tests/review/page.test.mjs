@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import * as geometry from "../../detector/review/page/geometry.mjs";
+import { Keyed } from "../../detector/review/page/keyed.mjs";
+import { effortText, learningText, linePoints } from "../../detector/review/page/learning.mjs";
 import { Failure, Outbox } from "../../detector/review/page/server.mjs";
 import { classesWithoutBox, effective, replay, shownClasses } from "../../detector/review/page/state.mjs";
 
@@ -124,6 +126,14 @@ test("actions that were not confirmed are kept and sent again, in their order", 
   await first.flush(); // the timer of the first page
 });
 
+test("actions on boxes of two detectors are sent apart", async () => {
+  const sent = [];
+  const send = async (_, { detector, actions }) => sent.push([detector, actions.length]);
+  const outbox = new Outbox({ person: "p", name: "r", onChange: () => {}, onRefused: assert.fail, send, storage: new Memory() });
+  await Promise.all([outbox.add(1, { key: "a" }, "x-0"), outbox.add(1, { key: "b" }, "x-0"), outbox.add(1, { key: "c" }, "x-1")]);
+  assert.deepEqual(sent, [["x-0", 1], ["x-0", 1], ["x-1", 1]]);
+});
+
 test("what the server refuses is dropped and told, and the rest goes on", async () => {
   const refused = [];
   const send = async (_, body) => {
@@ -135,4 +145,59 @@ test("what the server refuses is dropped and told, and the rest goes on", async 
   await Promise.all([outbox.add(1, { key: "a" }), outbox.add(2, { key: "b" })]);
   assert.deepEqual(refused, [[1, "busy"]]);
   assert.equal(outbox.length, 0);
+});
+
+const rounds = [
+  { number: 1, images: 10, held_out: 0, ap: null, ap_first: null, kept: true },
+  { number: 2, images: 20, held_out: 4, ap: 50, ap_first: 25, kept: true },
+];
+
+test("what is learned is told, and what comes next", () => {
+  const learning = { every: 10, doing: "waiting", error: "", rounds: [] };
+  assert.equal(learningText(learning, 4), "It learns again after 6 more images.");
+  assert.match(learningText({ ...learning, rounds: rounds.slice(0, 1) }, 19), /^No image measures AP yet.* after 1 more image\.$/);
+  const text = learningText({ ...learning, rounds }, 20);
+  assert.equal(text, "AP50 50.0 on 4 reviewed images that were not trained on; 25.0 at first. It learns again after 10 more images.");
+  assert.match(learningText({ ...learning, doing: "training", rounds }, 30), /Learning from what you reviewed …$/);
+  const undone = { ...rounds[1], kept: false };
+  assert.match(learningText({ ...learning, error: "It stopped.", rounds: [undone] }, 20), /undone\. It stopped\.$/);
+});
+
+test("the curve goes through the rounds that measured AP, from left to right", () => {
+  assert.deepEqual(linePoints(rounds, "ap"), [[234, 32]]);
+  assert.deepEqual(linePoints([{ ...rounds[1], images: 10, ap: 0 }, rounds[1]], "ap"), [[120, 58], [234, 32]]);
+});
+
+test("a person can stop when the last 30 images needed few corrections", () => {
+  const each = (corrections, count) => Array(count).fill({ corrections, boxes: 2, actions: 3 });
+  assert.equal(effortText([]), "None reviewed yet.");
+  assert.equal(effortText(each(1, 1)), "The last image: 1.0 corrections each, 1.5 actions a box.");
+  assert.match(effortText(each(0, 29)), /^The last 29 images/);
+  const few = [...each(0, 24), ...each(1, 6)];
+  assert.equal(effortText(few), "You can stop: the last 30 images needed 0.2 corrections each.");
+  assert.match(effortText([...each(0, 20), ...each(1, 10)]), /^The last 30 images: 0.3/);
+});
+
+test("only what has changed is made anew, and the order is that of the items", () => {
+  const parent = { children: [], get firstChild() { return this.children[0] ?? null; },
+    insertBefore(node, place) {
+      node.remove();
+      this.children.splice(place ? this.children.indexOf(place) : this.children.length, 0, node);
+    } };
+  const make = (item) => ({ item,
+    get nextSibling() { return parent.children[parent.children.indexOf(this) + 1] ?? null; },
+    remove() { parent.children = parent.children.filter((each) => each !== this); },
+    replaceWith(other) { parent.children[parent.children.indexOf(this)] = other; } });
+  const keyed = new Keyed(parent);
+  const shown = () => parent.children.map(({ item }) => item.id + item.text).join(" ");
+  const item = (id, text) => ({ id, text });
+  keyed.show([item("a", 1), item("b", 1), item("c", 1)], make);
+  const [first, , last] = parent.children;
+  keyed.show([item("a", 1), item("b", 2), item("c", 1), item("d", 1)], make);
+  assert.equal(shown(), "a1 b2 c1 d1");
+  assert.ok(parent.children[0] === first && parent.children[2] === last);
+  keyed.show([item("c", 1), item("a", 1)], make);
+  assert.equal(shown(), "c1 a1");
+  keyed.show([], make);
+  assert.equal(shown(), "");
 });

@@ -45,6 +45,7 @@ class Running:
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.store, self.folder, self.port = store, folder, 0
+        self.learning: dict | None = None
         self.start()
 
     def start(self) -> None:
@@ -59,7 +60,8 @@ class Running:
         self.port = listener.getsockname()[1]
         paths = {number: self.folder / name for number, name in self.store.names().items()}
         pictures = Pictures(paths, upright=True)
-        app = make_app(self.store, pictures, title="birds", token="t", port=self.port)
+        words = {"title": "birds", "token": "t", "learning": lambda: self.learning}
+        app = make_app(self.store, pictures, port=self.port, **words)
         config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -314,6 +316,61 @@ def test_zoom_pan_brightness_magnifier_and_theme(page) -> None:
     theme = page.evaluate("document.documentElement.dataset.theme")
     page.get_by_role("button", name="Theme").click()
     assert page.evaluate("document.documentElement.dataset.theme") != theme
+
+
+def test_what_is_learned_meanwhile_is_shown(page, running: Running) -> None:
+    assert page.locator("#learning").is_hidden()  # this server learns nothing
+    rounds = [
+        {"number": 1, "images": 1, "held_out": 2, "ap": 40.0, "ap_first": 30.0, "kept": True},
+        {"number": 2, "images": 2, "held_out": 2, "ap": 60.0, "ap_first": 30.0, "kept": True},
+    ]
+    running.learning = {"every": 10, "doing": "training", "error": "", "rounds": rounds}
+    page.keyboard.press("Enter")
+    page.get_by_text("AP50 60.0 on 2 reviewed images that were not trained on; 30.0 at first.").wait_for()
+    assert page.locator("#ap circle").count() == 2
+
+
+def test_boxes_that_changed_under_an_old_page_are_not_accepted_unseen(page, running: Running) -> None:
+    better = new_image("0.png", LabeledBox(CAR, (5, 5, 90, 90), 0.9), size=(300, 400), tags=CLASSES)
+    running.store._rows("UPDATE images SET until = NULL")  # as if the page had been closed
+    running.store.improve([better._replace(start=better.start | {"detector": "new-1"})])
+    page.keyboard.press("Enter")
+    page.get_by_text("'0.png' has other boxes by now").wait_for()
+    assert running.store.image(1)["actions"] == []
+
+
+TIMED = """() => {
+  window.times = [];
+  addEventListener("keydown", (event) => requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel(); // answered after the frame is drawn
+    port1.onmessage = () => window.times.push(performance.now() - event.timeStamp);
+    port2.postMessage(0);
+  }), true);
+}"""
+
+
+def test_300_boxes_are_on_the_screen_50_ms_after_a_key(browser, tmp_path: Path) -> None:
+    store = Store(tmp_path / "review.sqlite", CLASSES)
+    Image.new("RGB", (4000, 3000)).save(tmp_path / "0.jpg")
+    places = [(200 * (i % 20), 200 * (i // 20)) for i in range(300)]
+    boxes = [LabeledBox(CLASSES[i % 2], (x, y, x + 150, y + 150), 0.9) for i, (x, y) in enumerate(places)]
+    store.add_images([new_image("0.jpg", *boxes, size=(3000, 4000), tags=CLASSES)], {})
+    running = Running(store, tmp_path)
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    try:
+        page.goto(f"http://127.0.0.1:{running.port}/?token=t")
+        until(page, "document.querySelectorAll('g.box').length === 300")
+        page.evaluate(TIMED)
+        keys = ["."] + 8 * [".", "a", "ArrowRight", "x", ",", "Control+z"]
+        for number, key in enumerate(keys, start=1):
+            page.keyboard.press(key)
+            until(page, f"window.times.length >= {number}")
+        times = sorted(page.evaluate("window.times"))
+    finally:
+        page.close()
+        running.stop()
+    # What the page needs: on a machine with other work, some keys wait for it.
+    assert times[len(times) // 4] < 50, times
 
 
 def test_everything_has_a_name_for_a_screen_reader(page) -> None:

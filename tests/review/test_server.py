@@ -1,6 +1,7 @@
 """The server of a review: what it answers, and to whom."""
 
 import io
+import os
 import random
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ pytest.importorskip("starlette", reason="needs starlette")
 
 from review_cases import CLASSES, HOST, PORT, TOKEN, ask, draw_pictures, make_store
 
+from detector.data.formats import label_studio
 from detector.review.pictures import Pictures
 from detector.review.server import make_app, read_page
 from detector.review.store import Store
@@ -26,9 +28,8 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def app(store: Store, tmp_path: Path):
-    return make_app(
-        store, Pictures(draw_pictures(tmp_path), upright=True), title="mine", token=TOKEN, port=PORT
-    )
+    pictures = Pictures(draw_pictures(tmp_path), upright=True)
+    return make_app(store, pictures, title="mine", token=TOKEN, port=PORT, label_studio="studio")
 
 
 def test_the_address_with_the_token_leads_to_the_page(app) -> None:
@@ -162,12 +163,22 @@ VALUES = [
     "\x00", "x" * 5000, [], [1], [[[]]], [0, 0, 5, 5], [5, 5, 0, 0], [1, 2, 3, "4"], {},
     {"kind": "add"}, CLASSES[0],
 ]  # fmt: skip
+HOSTILE = round(500 * float(os.environ.get("CHAOS_COUNT", "1")))  # requests; 20 makes 10,000 of them
+STUDIO = label_studio.label_config(CLASSES).decode()
 NAMES = ["..", "%2e%2e", "....//", "/etc/passwd", "page", "api", "images", "1", "pixels", "\\", "a\x00b", "é"]
 
 
 def hostile_request(chance: random.Random) -> dict:
     """A request that has the token, and anything else."""
     what = chance.random()
+    if what < 0.15:
+        name = chance.choice(["health", "setup", "predict", "webhook", "../api/session", "%2e%2e/page"])
+        return {
+            "method": chance.choice(["GET", "POST", "POST", "POST"]),
+            "path": f"/label-studio/{chance.choice(['studio', 'studio', TOKEN, '..', ''])}/{name}",
+            "content": hostile_call(chance),
+            "headers": {"cookie": None, "origin": None, "sec-fetch-site": None},
+        }
     if what < 0.3:
         parts = [chance.choice(NAMES) for _ in range(chance.randint(1, 6))]
         return {"method": chance.choice(["GET", "POST", "PUT", "OPTIONS"]), "path": "/" + "/".join(parts)}
@@ -196,6 +207,29 @@ def hostile_request(chance: random.Random) -> dict:
         if chance.random() < 0.9
     }  # fmt: skip
     return {"method": "POST", "path": path, "content": given}
+
+
+def hostile_call(chance: random.Random) -> dict:
+    """A call of Label Studio, with anything in it."""
+    address = chance.choice(
+        ["/data/local-files/?d=0.png", "../../etc/passwd", "file:///etc/passwd", "data:,x"]
+    )
+    value = {"x": chance.choice(VALUES), "y": 1, "width": 9, "height": chance.choice([9, 1e9, -1, "9"])}
+    value["rectanglelabels"] = chance.choice([[CLASSES[0]], ["x"], chance.choice(VALUES)])
+    region = {"id": chance.choice(VALUES), "type": "rectanglelabels", "value": value, "original_width": 80}
+    region["original_height"] = chance.choice([60, 0, None, "60"])
+    task = {"id": chance.choice(VALUES), "data": chance.choice([{"image": address}, {}, *VALUES])}
+    annotation = {"id": 1, "result": chance.choice([[region], [], region, chance.choice(VALUES)])}
+    config = chance.choice([STUDIO, "<View>", "<View><RectangleLabels/></View>", *VALUES])
+    given = {
+        "action": chance.choice(["ANNOTATION_CREATED", "ANNOTATION_UPDATED", "START_TRAINING", *VALUES]),
+        "task": chance.choice([task, task, *VALUES]),
+        "annotation": chance.choice([annotation, annotation, *VALUES]),
+        "tasks": chance.choice([[task], [task, task], *VALUES]),
+        "label_config": config,
+        "schema": config,
+    }
+    return {key: each for key, each in given.items() if chance.random() < 0.95}
 
 
 def hostile_action(chance: random.Random) -> object:
@@ -230,10 +264,10 @@ def test_hostile_requests_touch_no_file(app, store: Store, tmp_path: Path) -> No
 
     ask(app, "GET", "/api/images/1/crops/d0")  # what is imported at first use
     sys.addaudithook(watch)
-    chance = random.Random(0)
+    chance = random.Random(int(os.environ.get("CHAOS_SEED", "0")))
     statuses = set()
     try:
-        for _ in range(2000):
+        for _ in range(HOSTILE):
             request = hostile_request(chance)
             active[0] = True
             answer = ask(app, **request)

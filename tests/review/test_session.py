@@ -124,6 +124,7 @@ def test_wrong_arguments(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(UserError, match="expected the suffix"):
         opened(run, tmp_path / "review.db")
     assert main(["review", str(run), "--format", "coco"]) == 2
+    assert main(["review", str(run), "--learn", "-1", "--file", str(tmp_path / "l.sqlite")]) == 2
     assert main(["review", str(tmp_path / "none")]) == 2
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -133,9 +134,10 @@ def test_wrong_arguments(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "cannot be used" in capsys.readouterr().err
 
 
-def start(run: Path, file: Path) -> tuple[subprocess.Popen, str, str]:
+def start(run: Path, file: Path, learn: int) -> tuple[subprocess.Popen, str, str]:
     """The command in a process, its address and its token."""
     words = [sys.executable, "-m", "detector", "review", str(run), "--file", str(file), "--no-browser"]
+    words += ["--learn", str(learn)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -158,7 +160,7 @@ def test_the_command_serves_stops_with_ctrl_c_and_loses_nothing_in_a_kill(run: P
     file = tmp_path / "review.sqlite"
     opened(run, file)
     for number, how in enumerate((signal.SIGKILL, signal.SIGKILL, signal.SIGINT), start=1):
-        process, address, token = start(run, file)
+        process, address, token = start(run, file, learn=10 if how == signal.SIGINT else 0)
         action = {"key": f"k{number}", "kind": "accept_all", "complete": True}
         post(address, token, "/api/actions", {"person": "ann", "image": number, "actions": [action]})
         process.send_signal(how)

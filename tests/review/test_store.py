@@ -10,8 +10,9 @@ import pytest
 from review_cases import CLASSES, make_store, new_image
 
 from detector.data.formats import review_file, review_import
+from detector.data.labeled_box import LabeledBox
 from detector.review import store as storing
-from detector.review.store import ORDERS, Busy, Store
+from detector.review.store import ORDERS, Busy, NewImage, Store
 from detector.utils.errors import DataError, UserError
 
 
@@ -170,6 +171,48 @@ def test_corrections_and_undecided_boxes(store: Store) -> None:
     assert [(box["image"], box["id"]) for box in boxes] == [(3, "d1")]
     store.record(3, "ann", [("d", {"kind": "reject", "id": "d1"})])
     assert store.undecided_boxes("ann", CLASSES[1], 9) == []
+
+
+def new_boxes(number: int) -> NewImage:
+    """The image with one box of another detector."""
+    new = new_image(f"{number}.png", LabeledBox(CLASSES[0], (1, 1, 20, 20), 0.6), doubt=0.5)
+    return new._replace(start=new.start | {"detector": "new-1"})
+
+
+def test_boxes_get_better_only_where_nobody_has_looked(store: Store) -> None:
+    store.next_images("ann", 1)  # is in her browser
+    store.record(2, "ben", [("k", {"kind": "reject", "id": "d1"})])
+    store.release("ben")
+    assert store.outdated("new-1", 9) == ["2.png"]
+    assert store.improve([new_boxes(number) for number in range(3)]) == 1
+    assert [len(store.image(number)["start"]["boxes"]) for number in (1, 2, 3)] == [2, 2, 1]
+    assert store.outdated("new-1", 9) == []
+    store.release("ann")
+    assert store.outdated("new-1", 9) == ["0.png"]
+
+
+def test_boxes_of_a_grid_are_in_a_browser_too(store: Store) -> None:
+    (box, *_) = store.undecided_boxes("ann", CLASSES[0], 1)
+    assert (box["image"], box["detector"]) == (1, "")
+    assert store.outdated("new-1", 9) == ["1.png", "2.png"]
+    assert [each["image"] for each in store.undecided_boxes("ben", CLASSES[0], 9)] == [2, 3]
+
+
+def test_an_action_on_boxes_that_are_gone_is_refused(store: Store) -> None:
+    store.improve([new_boxes(0)])
+    action = {"kind": "accept_all", "complete": True}
+    with pytest.raises(Busy, match=r"'0\.png' has other boxes by now"):
+        store.record(1, "ann", [("k", action)], seen="")
+    assert store.image(1)["actions"] == []
+    assert store.record(1, "ann", [("k", action)], seen="new-1")["complete"]
+    with pytest.raises(Busy, match="has other boxes"):
+        store.record(1, "ann", [("k2", action)], seen="new-0")
+
+
+def test_another_detector_leaves_images_alone_that_somebody_has_opened(store: Store) -> None:
+    store.next_images("ann", 1)
+    store.add_images([new_boxes(number) for number in range(3)], {"weights": "w2"})
+    assert [len(store.image(number)["start"]["boxes"]) for number in (1, 2, 3)] == [2, 1, 1]
 
 
 def test_a_file_of_other_classes_or_another_file_is_refused(store: Store, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def _each_task(
     """What `read_task` reads of a task and the name of its image."""
     if not isinstance(tasks, list):
         raise DataError("it is no list of tasks, as Label Studio exports in the format JSON")
-    names = _image_names(tasks)
+    names = image_names(tasks)
     if folder is not None and Path(folder).is_dir():  # those that were uploaded are found by their names
         names = index_folder(Path(folder)).rename(names)
     kinds = {str(each.get("type")) for task in tasks for each in _chosen(task) if isinstance(each, dict)}
@@ -154,7 +154,7 @@ def _each_task(
             ) from None
 
 
-def _image_names(tasks: Sequence[Any]) -> list[str]:
+def image_names(tasks: Sequence[Any]) -> list[str]:
     """The name of the image of each task: its path below the folder that all images have in common."""
     found: list[tuple[str, bool]] = []
     for number, task in enumerate(tasks):

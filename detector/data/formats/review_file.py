@@ -51,8 +51,14 @@ State = dict[str, Any]  # of an image; the page has the same as JSON
 Action = Mapping[str, Any]  # {"kind": ..., and what the kind needs}
 
 
-def start_of(image: ReviewImage, tags: Sequence[str] = (), unknown: Sequence[str] = ()) -> dict[str, Any]:
-    """The column `start` of an image; boxes without a review are proposed to the person."""
+def start_of(
+    image: ReviewImage, tags: Sequence[str] = (), unknown: Sequence[str] = (), detector: str = ""
+) -> dict[str, Any]:
+    """The column `start` of an image; boxes without a review are proposed to the person.
+
+    Args:
+        detector: a name of the weights that found the boxes, by which the page says which boxes it shows.
+    """
     boxes = [
         {
             "id": f"d{number}",
@@ -66,7 +72,8 @@ def start_of(image: ReviewImage, tags: Sequence[str] = (), unknown: Sequence[str
         }
         for number, box in enumerate(image.boxes)
     ]
-    return {"boxes": boxes, "tags": [*tags], "unknown": [*unknown], "complete": image.complete}
+    start = {"boxes": boxes, "tags": [*tags], "unknown": [*unknown], "complete": image.complete}
+    return start | {"detector": detector}
 
 
 def start_state(start: Mapping[str, Any]) -> State:

@@ -2,6 +2,7 @@
 
 import { candidatesAt, contains, drag, mostLike, snapTargets } from "./geometry.mjs";
 import { Grid } from "./grid.mjs";
+import { showLearning } from "./learning.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
 import { ask, Outbox } from "./server.mjs";
 import { Stage } from "./stage.mjs";
@@ -89,8 +90,7 @@ async function show(image) {
 
 function showEmpty() {
   current = null;
-  stage.draw([], [], null);
-  stage.picture?.remove();
+  stage.clear();
   byId("empty").hidden = false;
   byId("empty").textContent = "No image is left in this order. All is saved; the terminal shows how to train with it.";
 }
@@ -104,7 +104,6 @@ async function reorder() {
 // --- what is shown ---
 
 function refresh() {
-  state = replay(current.start, current.actions);
   if (selected && !find(state, selected)) selected = null;
   const hidden = lowBoxes(state, least());
   const visible = state.boxes.filter((box) => box.id === selected || (box.status !== "rejected" && !hidden.has(box.id)));
@@ -124,7 +123,9 @@ function showNumbers() {
 
 async function askNumbers() {
   const numbers = await ask("/api/progress").catch(() => null);
-  if (numbers) showProgress(numbers);
+  if (!numbers) return;
+  showProgress(numbers);
+  showLearning(numbers.learning, numbers.decided);
 }
 
 function showSaved({ failure, length }) {
@@ -148,14 +149,19 @@ function fail(error) {
 
 // --- what a person does ---
 
-function act(image, action) {
-  outbox.add(image, { key: crypto.randomUUID(), ...action });
+function act(image, action, detector) {
+  outbox.add(image, { key: crypto.randomUUID(), ...action }, detector);
+}
+
+function record(action) {
+  current.actions.push(action);
+  act(current.id, action, current.start.detector);
+  state = replay(current.start, current.actions);
 }
 
 function perform(action) {
   if (!current) return;
-  current.actions.push(action);
-  act(current.id, action);
+  record(action);
   refresh();
 }
 
@@ -163,6 +169,7 @@ async function refused(image, reason) {
   message(`Not saved: ${reason}`);
   if (image !== current?.id) return;
   Object.assign(current, await ask(`/api/images/${image}`));
+  state = replay(current.start, current.actions);
   refresh();
 }
 
@@ -195,10 +202,8 @@ function draw(box) {
   const undecided = stage.boxes.filter((each) => each.status === "proposed");
   const same = mostLike(undecided.filter((each) => each.label === label), box);
   const other = same ?? (picked ? null : mostLike(undecided, box));
-  if (other) {
-    selected = other.id;
-    perform({ kind: "change", id: other.id, box, how: "drawn" });
-  } else add(box, label, "drawn");
+  selected = other?.id ?? crypto.randomUUID();
+  record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label, box, how: "drawn" });
   picked = false;
   label = classesWithoutBox(current.start, state, classes)[0] ?? label;
   refresh();
@@ -352,8 +357,11 @@ async function setGrid(on) {
   if (on) return grid.load(label).catch((error) => message(error.message));
   await outbox.flush();
   upcoming = [];
-  if (current) Object.assign(current, await ask(`/api/images/${current.id}`).catch(() => ({})));
-  if (current) refresh();
+  if (current) {
+    Object.assign(current, await ask(`/api/images/${current.id}`).catch(() => ({})));
+    state = replay(current.start, current.actions);
+    refresh();
+  }
   return fill();
 }
 
@@ -454,6 +462,8 @@ function setTheme(name) {
 
 setLeast(localStorage.getItem("least score") ?? 0.3);
 setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+setInterval(() => !document.hidden && askNumbers(), 5000); // what is learned meanwhile
+addEventListener("pageshow", (event) => event.persisted && location.reload()); // its images are of others by now
 addEventListener("pagehide", () => {
   fetch("/api/release", {
     method: "POST", keepalive: true, body: JSON.stringify({ person }), headers: { "content-type": "application/json" },

@@ -5,7 +5,7 @@ import { byId, element } from "./panel.mjs";
 const COUNT = 40;
 
 export class Grid {
-  // `person`, `ask` and `act(image, action)` as in app.mjs; `settled` waits for the server to have all actions.
+  // `person`, `ask` and `act(image, action, detector)` as in app.mjs; `settled` waits for the server to have all actions.
   constructor({ classes, person, ask, act, settled, message }) {
     Object.assign(this, { person, ask, act, settled, message, boxes: [], wrong: new Set() });
     byId("grid-class").replaceChildren(...classes.map((name) => element("option", { value: name, textContent: name })));
@@ -54,7 +54,7 @@ export class Grid {
 
   async accept() {
     if (!this.boxes.length) return;
-    for (const box of this.boxes) this.act(box.image, { kind: this.wrong.has(box) ? "reject" : "accept", id: box.id });
+    for (const box of this.boxes) this.act(box.image, { kind: this.wrong.has(box) ? "reject" : "accept", id: box.id }, box.detector);
     const done = `${this.boxes.length - this.wrong.size} accepted, ${this.wrong.size} rejected`;
     await this.load();
     this.message(done);

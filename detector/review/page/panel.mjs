@@ -1,12 +1,13 @@
 // The lists beside the picture, and the header: what they show. What a person does with them calls `on`.
 
 import { make } from "./stage.mjs";
+import { Keyed } from "./keyed.mjs";
+import { effortText, ENOUGH } from "./learning.mjs";
 import { shownClasses } from "./state.mjs";
 
 // Bright enough for dark text. Each class has its name beside its color.
 const COLORS = ["#5b9dff", "#ff7a6b", "#35d08a", "#ffc53d", "#c08bff", "#2fd0ea", "#ff85c2", "#b2e03b", "#e0ab78", "#c3cad6"];
 const MARKS = { accepted: "✓", proposed: "", rejected: "✗" };
-const ENOUGH = { images: 30, corrections: 0.3 }; // of the last images, from which a person can stop
 
 export const byId = (id) => document.getElementById(id);
 
@@ -29,27 +30,37 @@ export function boxText(box) {
   return parts.filter(Boolean).join(" ");
 }
 
+const rows = new Keyed(byId("boxes"));
+let chosen = null; // the box that the list was last scrolled to
+
 export function showBoxes({ state, selected, classes, hidden }, on) {
-  const rows = state.boxes.filter((box) => !hidden.has(box.id)).map((box) => {
-    const button = element("button", { onclick: () => on.choose(box.id) },
-      swatch(colorOf(classes, box.label)),
-      element("span", { className: "label", textContent: box.label }),
-      element("span", { textContent: MARKS[box.status], title: box.status }),
-      element("span", { className: "score", textContent: box.score?.toFixed(2) ?? "drawn" }));
-    button.setAttribute("aria-current", box.id === selected);
-    button.setAttribute("aria-label", `${box.label}, ${box.status}${box.doubtful ? ", doubtful" : ""}`);
-    return element("li", { className: box.status }, button);
+  const items = state.boxes.filter((box) => !hidden.has(box.id)).map(({ id, label, status, score, doubtful }) =>
+    ({ id, label, status, score, doubtful, color: colorOf(classes, label), current: id === selected }));
+  rows.show(items, ({ id, label, status, score, doubtful, color, current }) => {
+    const button = element("button", { onclick: () => on.choose(id) },
+      swatch(color),
+      element("span", { className: "label", textContent: label }),
+      element("span", { textContent: MARKS[status], title: status }),
+      element("span", { className: "score", textContent: score?.toFixed(2) ?? "drawn" }));
+    button.setAttribute("aria-current", current);
+    button.setAttribute("aria-label", `${label}, ${status}${doubtful ? ", doubtful" : ""}`);
+    return element("li", { className: status }, button);
   });
-  byId("boxes").replaceChildren(...rows);
-  byId("boxes").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+  if (selected !== chosen) byId("boxes").querySelector('[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
+  chosen = selected;
   const open = state.boxes.filter((box) => box.status === "proposed").length - hidden.size;
   const parts = [open ? `${open} to decide` : "", hidden.size ? `${hidden.size} below the least score` : ""];
   byId("box-count").textContent = parts.filter(Boolean).join(", ");
 }
 
+let before = ""; // what the table of classes shows
+
 export function showClasses({ image, state, classes, label }, filter, on) {
   const shown = shownClasses(image.start, state, classes);
   const wanted = filter.trim().toLowerCase();
+  const now = JSON.stringify([image.id, state.tags, state.counts, label, wanted]);
+  if (now === before) return;
+  before = now;
   const rows = classes.filter((name) => name.toLowerCase().includes(wanted)).map((name) => {
     const number = classes.indexOf(name) + 1;
     const key = number < 10 ? [element("kbd", { textContent: number })] : [];
@@ -89,14 +100,5 @@ export function showProgress({ total, decided, skipped, recent }) {
     const height = 1 + (46 * corrections) / most;
     return make("rect", { x: i * width, y: 48 - height, width: width - 1, height });
   }));
-  const sum = (key) => recent.reduce((total, each) => total + each[key], 0);
-  const mean = sum("corrections") / recent.length;
-  let text = "None reviewed yet.";
-  if (recent.length) {
-    const images = recent.length === 1 ? "image" : `${recent.length} images`;
-    text = `The last ${images}: ${mean.toFixed(1)} corrections each, `;
-    text += `${(sum("actions") / Math.max(1, sum("boxes"))).toFixed(1)} actions a box.`;
-    if (recent.length >= ENOUGH.images && mean < ENOUGH.corrections) text += " You can stop: few boxes change any more.";
-  }
-  byId("curve-text").textContent = text;
+  byId("curve-text").textContent = effortText(recent);
 }

@@ -51,8 +51,9 @@ export class Outbox {
     return this.waiting.filter((each) => each.image === image).map((each) => each.action);
   }
 
-  add(image, action) {
-    this.waiting.push({ person: this.person, image, action });
+  // `detector` found the boxes that the person saw: the server refuses the action where there are others by now.
+  add(image, action, detector) {
+    this.waiting.push({ person: this.person, image, detector, action });
     this.#keep();
     return this.flush();
   }
@@ -69,12 +70,12 @@ export class Outbox {
 
   // Sends the first actions that are of one image; whether to go on.
   async #sendFirst() {
-    const { person, image } = this.waiting[0];
-    const other = this.waiting.findIndex((each) => each.image !== image || each.person !== person);
+    const { person, image, detector } = this.waiting[0];
+    const other = this.waiting.findIndex((each) => each.image !== image || each.person !== person || each.detector !== detector);
     const run = this.waiting.slice(0, Math.min(other < 0 ? this.waiting.length : other, 50));
     this.failure = "";
     try {
-      await this.send("/api/actions", { person, image, actions: run.map((each) => each.action) });
+      await this.send("/api/actions", { person, image, detector, actions: run.map((each) => each.action) });
       this.waiting.splice(0, run.length);
     } catch (error) {
       if (error.status !== 400 && error.status !== 409) {

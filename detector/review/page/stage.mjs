@@ -1,6 +1,7 @@
 // The picture with its boxes: what is drawn, and what the pointer does to it.
 
 import { boxBetween, drag, fit, smallestAt, toImage, zoom } from "./geometry.mjs";
+import { Keyed } from "./keyed.mjs";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HANDLES = { nw: [0, 0], n: [0.5, 0], ne: [1, 0], e: [1, 0.5], se: [1, 1], s: [0.5, 1], sw: [0, 1], w: [0, 0.5] };
@@ -14,12 +15,31 @@ export function make(name, attributes = {}, ...children) {
   return made;
 }
 
+const SHAPES = {
+  box({ id, x, y, width, height, top, color, text, status, selected }) {
+    const label = make("text", { x: x + 4, y: top + 12.5 }, text);
+    return make("g", { class: `box ${status}${selected ? " selected" : ""}`, "data-id": id },
+      make("rect", { class: "under", x, y, width, height }),
+      make("rect", { x, y, width, height, stroke: color }),
+      make("rect", { class: "plate", x: x - 1, y: top, width: text.length * 6.6 + 10, height: 17, fill: color }),
+      label);
+  },
+  handles({ x, y, width, height, color }) {
+    const circles = Object.entries(HANDLES).map(([name, [u, v]]) =>
+      make("circle", { class: `handle ${name}`, "data-handle": name, stroke: color, cx: x + u * width, cy: y + v * height, r: 5 }));
+    return make("g", {}, ...circles);
+  },
+  point: ({ x, y, color, label }) =>
+    make("path", { class: "point", d: `M${x - 7} ${y}h14M${x} ${y - 7}v14`, stroke: color }, make("title", {}, label)),
+  preview: ({ x, y, width, height }) => make("rect", { class: "preview", x, y, width, height }),
+};
+
 export class Stage {
   // `on` has what the person did, in pixels of the image: select(id), draw(box), change(id, box), click(point) beside
   // all boxes, and again(point), a click into the chosen box.
   constructor(root, on) {
     Object.assign(this, { root, on, image: null, view: null, boxes: [], points: [], pointer: null, gesture: null });
-    this.svg = root.querySelector("svg");
+    this.shown = new Keyed(root.querySelector("svg"));
     this.lens = root.querySelector(".lens");
     this.picture = null;
     this.touches = new Map();
@@ -43,6 +63,12 @@ export class Stage {
     this.root.prepend(picture);
     this.lens.style.backgroundImage = `url("${picture.src}")`;
     this.fit();
+  }
+
+  clear() {
+    this.picture?.remove();
+    this.image = null;
+    this.draw([], [], null);
   }
 
   get screen() {
@@ -93,43 +119,25 @@ export class Stage {
 
   #render() {
     if (!this.view) return;
-    const order = [...this.boxes].sort((a, b) => (a.id === this.selected) - (b.id === this.selected));
     const plates = [];
-    const parts = order.map((each) => this.#box(each, plates));
-    for (const { point, color, label } of this.points) {
+    const items = this.boxes.map(({ id, box, color, text, status }) => {
+      const [x, y, width, height] = this.#onScreen((this.gesture?.id === id && this.gesture.box) || box);
+      let top = Math.max(0, y - 17);
+      while (plates.some((each) => Math.abs(each[0] - x) < 40 && Math.abs(each[1] - top) < 14)) top += 17;
+      plates.push([x, top]);
+      return { kind: "box", id, x, y, width, height, top, color, text, status, selected: id === this.selected };
+    });
+    const chosen = items.find((each) => each.selected);
+    if (chosen) items.push({ ...chosen, kind: "handles", id: "handles" });
+    this.points.forEach(({ point, color, label }, i) => {
       const [x, y] = this.#onScreen([...point, ...point]);
-      parts.push(make("path", { class: "point", d: `M${x - 7} ${y}h14M${x} ${y - 7}v14`, stroke: color },
-        make("title", {}, label)));
-    }
+      items.push({ kind: "point", id: `point ${i}`, x, y, color, label });
+    });
     if (this.gesture?.preview) {
       const [x, y, width, height] = this.#onScreen(this.gesture.preview);
-      parts.push(make("rect", { class: "preview", x, y, width, height }));
+      items.push({ kind: "preview", id: "preview", x, y, width, height });
     }
-    this.svg.replaceChildren(...parts);
-  }
-
-  #box({ id, box, color, text, status }, plates) {
-    const moved = this.gesture?.id === id && this.gesture.box ? this.gesture.box : box;
-    const [x, y, width, height] = this.#onScreen(moved);
-    const selected = id === this.selected;
-    const group = make("g", { class: `box ${status}${selected ? " selected" : ""}`, "data-id": id });
-    group.append(make("rect", { class: "under", x, y, width, height }));
-    group.append(make("rect", { x, y, width, height, stroke: color }));
-    const length = text.length * 6.6 + 10;
-    let top = Math.max(0, y - 17);
-    while (plates.some((each) => Math.abs(each[0] - x) < 40 && Math.abs(each[1] - top) < 14)) top += 17;
-    plates.push([x, top]);
-    group.append(make("rect", { class: "plate", x: x - 1, y: top, width: length, height: 17, fill: color }));
-    const label = make("text", { x: x + 4, y: top + 12.5 });
-    label.textContent = text;
-    group.append(label);
-    if (selected) {
-      for (const [name, [u, v]] of Object.entries(HANDLES)) {
-        const place = { cx: x + u * width, cy: y + v * height, r: 5 };
-        group.append(make("circle", { class: `handle ${name}`, "data-handle": name, stroke: color, ...place }));
-      }
-    }
-    return group;
+    this.shown.show(items, (item) => SHAPES[item.kind](item));
   }
 
   #local(event) {
@@ -212,11 +220,12 @@ export class Stage {
       if (!hit) this.on.click(point);
       else if (hit.id === this.selected) this.on.again(point);
       else this.on.select(hit.id);
-    } else if (gesture.kind === "draw") {
-      const box = boxBetween(gesture.start, point, this.image);
-      if (box) this.on.draw(box);
-    } else if (gesture.box) this.on.change(gesture.id, gesture.box);
-    this.#render();
+      return;
+    }
+    const box = gesture.kind === "draw" ? boxBetween(gesture.start, point, this.image) : gesture.box;
+    if (!box) this.#render(); // without the preview
+    else if (gesture.kind === "draw") this.on.draw(box);
+    else this.on.change(gesture.id, box);
   }
 
   #cancel(event) {
