@@ -22,7 +22,12 @@ from typing import Any
 import numpy as np
 
 from detector.data.datasets.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.datasets.coco_tools import correct_label_studio, drawn_upright, says_stored
+from detector.data.datasets.coco_tools import (
+    correct_label_studio,
+    drawn_upright,
+    name_images_of_label_studio,
+    says_stored,
+)
 from detector.data.images import LONGEST_SIDE, in_any_form, read_image_size
 from detector.data.orientation import Boxed, find_turns, turn_objects
 from detector.utils.errors import DataError
@@ -157,6 +162,7 @@ def read_instances(path: Path) -> dict[str, Any]:
                 row[key] = _as_id(row[key])
         if _lacks_box(row):
             row["bbox"] = _box_of_polygons(row.get("segmentation"))
+    name_images_of_label_studio(content)
     return content
 
 

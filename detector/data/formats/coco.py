@@ -17,6 +17,7 @@ from detector.data.datasets.coco_tools import (
 )
 from detector.data.formats.review import ReviewImage
 from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import index_folder
 from detector.utils.errors import DataError
 
 
@@ -66,6 +67,8 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
     names = coco.read_file_names(images)
+    if folder is not None and Path(folder).is_dir():  # files of Label Studio's uploads have other names
+        names = index_folder(Path(folder)).rename(names)
     _correct_sizes(content, path, folder, names)
     rows = {image["id"]: index for index, image in enumerate(images)}
     categories = coco.read_categories(content["categories"], annotations)

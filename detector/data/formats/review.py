@@ -11,6 +11,7 @@ from typing import Any, Literal
 from detector.data.images import LONGEST_SIDE
 from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
+from detector.data.picture_index import index_folder
 from detector.structures import Detections
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_printable, relative_name
@@ -103,6 +104,15 @@ def turn_images(
         each = replace(each, upright=upright, stated=each.stated and not upright)
         turned.append(replace(each, boxes=boxes, size=turn_size(each.size, turn)))
     return turned
+
+
+def renamed(images: Iterable[ReviewImage], folder: str | Path | None) -> list[ReviewImage]:
+    """The images by their names below the folder, which Label Studio and others change or leave out."""
+    found = list(images)
+    if not found or folder is None or not Path(folder).is_dir():
+        return found
+    names = index_folder(Path(folder)).rename([each.name for each in found])
+    return [replace(each, name=name) for each, name in zip(found, names, strict=True)]
 
 
 def check_images(

@@ -5,6 +5,7 @@ All that is wrong with it is one error, by cause.
 
 import logging
 import math
+import os
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,10 @@ def read_sheet_source(
         DataError: names all that is wrong, by cause.
     """
     rows = read_sheet(path)
+    if any(cell.startswith("[{") and '"original_width"' in cell for row in rows[:20] for cell in row.cells):
+        raise DataError(
+            f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
+        )
     folder = pictures.resolve()
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=drawn_by_runs(pictures)))
     places = places_of_pictures(pictures, path)
@@ -253,11 +258,11 @@ def _placed(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
         except DataError:
             continue
         if (path := Path(reading)).is_absolute():
-            if in_any_form(path).is_file():
+            if os.path.isfile(in_any_form(path)):
                 return in_any_form(path), Path(path.as_posix().removesuffix(name))
         else:
             each = placed(Tagged(Path(name), ()), places)
-            if each.file.is_file() and each.file.suffix.lower() in IMAGE_SUFFIXES:
+            if os.path.isfile(each.file) and each.file.suffix.lower() in IMAGE_SUFFIXES:
                 return each.file, each.root
     return None
 
