@@ -186,6 +186,9 @@ _OTHERS = (
     ({"openlabel"}, "ASAM OpenLABEL, which is not read: export COCO from the tool that wrote it"),
     ({"Labeled Data", "Label"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
     ({"data_row", "projects"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
+    ({"LabelName", "Subcategory"}, "Open Images: pass the table of its boxes or labels (--labels)"),
+    ({"filename", "ann"}, "MMDetection, which is not read: convert it to COCO"),
+    ({"file_name", "annotations"}, "detectron2, which is not read: write COCO (convert_to_coco_json)"),
     ({"name", "labels"}, "Scalabel or BDD100K, which is not read: convert it to COCO"),
     ({"source-ref"}, "SageMaker Ground Truth, which is not read: convert it to COCO"),
 )

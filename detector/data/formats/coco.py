@@ -86,7 +86,9 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
         boxes[owner].append(LabeledBox(label, (x1, y1, x2, y2), known, *flags))
     if folder is None and any(image.get("height") is image.get("width") is None for image in images):
         raise DataError("images have neither width nor height: name the folder of images (--images)")
-    sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names]).tolist() if images else []
+    found_sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names])
+    coco.check_have_sizes(corners, found_sizes[owners])
+    sizes = found_sizes.tolist()
     upright, stated = drawn_upright(content), says_stored(content)
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
         complete = image.get("reviewed") is True

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
+from detector.data.datasets.annotated import IN_SHARES
 from detector.data.images import LONGEST_SIDE
 from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
@@ -155,6 +156,9 @@ def check_images(
             )
     if mistakes:
         raise DataError(shortened(mistakes, between="\n"))
+    sides = [box.box for image in checked.values() for box in image.boxes]
+    if sides and max(map(max, sides)) <= 1:
+        raise DataError(f"no box extends beyond the first pixel of its image, as {[*sides[0]]}: {IN_SHARES}")
     if odd.first:
         warnings.warn(
             f"{source or 'boxes'}: boxes that extend outside of their image, clipped: {odd.clipped}; that "

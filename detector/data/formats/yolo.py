@@ -246,7 +246,7 @@ def read_names(folder: Path) -> tuple[dict[int, str], int]:
         raise DataError(f"{folder} has no data.yaml with the names of the classes")
     if path.suffix not in (".yaml", ".yml"):
         listed = _read_list_of_names(path)
-        return _longest_list(folder, listed) if path.name == _LIST else listed, 0
+        return listed if path.name == _NOTES else _longest_list(folder, listed), 0
     content = _read_yaml(path)
     names, shape = content.get("names"), content.get("kpt_shape")
     names = dict(enumerate(names)) if isinstance(names, list) else names
@@ -259,6 +259,8 @@ def read_names(folder: Path) -> tuple[dict[int, str], int]:
             f"{path}: under `names` is {wrong[0]}, expected a number from 0 and a name, such as 0: cat; put "
             "a name of special characters into quotes"
         )
+    if str(content.get("nc") or len(names)).strip() != str(len(names)):
+        raise DataError(f"{path} has nc: {content['nc']} and {len(names)} names: correct one of the two")
     numbers = [int(each) for each in shape] if isinstance(shape, list) else [0]
     return {int(key): name for key, name in names.items()}, numbers[0] * numbers[-1]
 
@@ -291,20 +293,20 @@ def read_splits(folder: Path) -> list[tuple[str, str]]:
 
 
 def _longest_list(folder: Path, names: dict[int, str]) -> dict[int, str]:
-    """The names in the longest classes.txt: LabelImg writes one into each folder, as far as its list goes.
+    """The names in the longest of several lists: LabelImg writes classes.txt into each folder it works in.
 
     Raises:
         DataError: two of them give one number to two classes.
     """
-    files = [file for file in files_below(folder, (".txt",)) if file.name == _LIST]
-    for file in files:
+    below = {file for file in files_below(folder, (".txt",)) if file.name == _LIST}
+    for file in sorted(below | {file for pattern in _LISTS for file in folder.glob(pattern)}):
         others = _read_list_of_names(file)
         if differ := [number for number in {*names} & {*others} if names[number] != others[number]]:
             number = min(differ)
             raise DataError(
-                f"{file} has {others[number]!r} as number {number}, and another {_LIST} in {folder} has "
-                f"{names[number]!r}: LabelImg numbers the classes of each folder by themselves; read each "
-                "folder by itself, or save the boxes of all with one list (labelImg FOLDER classes.txt)"
+                f"{file} has {others[number]!r} as number {number}, and another list of classes in {folder} "
+                f"has {names[number]!r}: remove the wrong one; LabelImg numbers the classes of each folder "
+                "anew, unless it gets a list (labelImg FOLDER classes.txt): read such folders one by one"
             )
         names = max(names, others, key=len)
     return names

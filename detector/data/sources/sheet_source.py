@@ -137,6 +137,11 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
     names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
+    if denied := _denied(cells, columns):
+        names = [[] if place in denied else each for place, each in enumerate(names)]
+        notes.append(
+            f"{counted(len(denied), 'line has', 'lines have')} the confidence 0: no such object is shown"
+        )
     spelling, told = join_spellings(Counter(name for each in [*names, *unknown] for name in each))
     if notes := [*notes, *told]:
         warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
@@ -160,6 +165,14 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
         box = _box([cells[i][place] for i in columns.boxes], row.line, columns, problems)
         lines.append(_Line(row.line, name, tuple(labels), tuple(maybe.keys() - labels), stated, box))
     return lines
+
+
+def _denied(cells: Sequence[Sequence[str]], columns: Columns) -> set[int]:
+    """The rows that deny their class: Open Images says with the confidence 0 or 1 whether it is shown."""
+    for header, column in zip(columns.header, cells, strict=False):
+        if header.casefold() == "confidence" and {*column} <= {"0", "1", "0.0", "1.0"}:
+            return {place for place, cell in enumerate(column) if float(cell) == 0}
+    return set()
 
 
 def _names_of_rows(

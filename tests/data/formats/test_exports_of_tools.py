@@ -362,3 +362,69 @@ def test_lists_that_labelimg_writes_into_each_folder(tmp_path):
     write(tmp_path, {"sub/classes.txt": "dog\ncat\n"})
     with pytest.raises(DataError, match=r"sub/classes\.txt has 'dog' as number 0, and another .* has 'cat'"):
         find_tags(tmp_path, None)
+
+
+def coco(*boxes, **more):
+    return {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 80, "height": 60, **more}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": number, "image_id": 1, "category_id": 1, "bbox": [*box], **MEASURED}
+            for number, box in enumerate(boxes)
+        ],
+    }
+
+
+MEASURED = {"area": 9, "iscrowd": 0}
+IN_SHARES = (
+    voc("a.jpg")
+    .replace(">21<", ">.2<")
+    .replace(">16<", ">.2<")
+    .replace(">60<", ">.9<")
+    .replace(">45<", ">1<")
+)
+CORNERS = [(40, 30, 79, 59), (50, 40, 70, 55), (30, 20, 60, 59)]
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"c.json": coco((0.1, 0.2, 0.5, 0.5))}, "shares of the image, expected pixels"),
+        ({"a.xml": IN_SHARES}, "shares of the image, expected pixels"),
+        (
+            {"c.json": coco(*CORNERS)},
+            r"3 of 3 boxes .* such as the bbox \[40.* x1, y1, x2, y2 all are inside",
+        ),
+        ({"a.txt": LINE, "data.yaml": "nc: 2\nnames: [cat]"}, "has nc: 2 and 1 names"),
+        ({"a.txt": LINE, "obj.names": "cat", "classes.txt": "dog"}, "classes.txt has 'dog' as number 0"),
+        ({"a.ndjson": "{}"}, "NDJSON of Ultralytics, .* export YOLO"),
+        ({"m.json": [{"filename": "a.jpg", "ann": {"bboxes": [[1, 1, 9, 9]]}}]}, "MMDetection"),
+        ({"m.json": [{"file_name": "a.jpg", "annotations": [{"bbox": [1, 1, 9, 9]}]}]}, "detectron2"),
+        ({"m.json": {"LabelName": "/m/0bl9f", "Subcategory": []}}, "Open Images"),
+    ],
+)
+def test_what_would_be_misread_is_an_error(tmp_path, files, told):
+    write(tmp_path, {"a.jpg": ""} | files)
+    with pytest.raises(DataError, match=told):
+        find_tags(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"a.txt": "0 .5 .5 .5 .5 .31", "obj.names": "cat"}, r"1 box has a score, from 0\.31 to 0\.31, as"),
+        ({"c.json": coco((10, 20, 30, 30), neg_category_ids=[1])}, "as in LVIS, .* taken for absent"),
+    ],
+)
+def test_what_may_be_wrong_is_told(tmp_path, files, told):
+    write(tmp_path, {"a.jpg": ""} | files)
+    with pytest.warns(UserWarning, match=told):
+        assert len(find_tags(tmp_path, None)[0][0].boxes) == 1
+
+
+def test_a_class_that_open_images_denies_is_not_shown(tmp_path):
+    table = "ImageID,Source,LabelName,Confidence\na,verification,/m/01,1\na,verification,/m/02,0\n"
+    write(tmp_path, {"a.jpg": "", "b.jpg": "", "t.csv": f"{table}b,verification,/m/02,1\n"})
+    with pytest.warns(UserWarning, match="1 line has the confidence 0"):
+        found = {each.name: each.labels for each in find_tags(tmp_path, None)[0]}
+    assert found == {"a.jpg": ("/m/01",), "b.jpg": ("/m/02",)}
