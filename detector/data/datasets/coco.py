@@ -85,7 +85,7 @@ class COCODataset(AnnotatedImages):
             categories = read_categories(content["categories"], content["annotations"])
             class_names = tuple(class_names) or tuple(categories.values())
             columns = _match_classes(categories, class_names)
-            file_names = read_file_names(entries)
+            file_names = read_file_names(entries, root / images.replace("{split}", split))
             image_ids = [os.path.splitext(file_name)[0] for file_name in file_names]
             _require_unique(image_ids, "the file_name (without suffix)", "images")
             paths = _find_images(root / images.replace("{split}", split), file_names, path)
@@ -241,15 +241,20 @@ def _match_classes(categories: dict[int | str, str], class_names: Sequence[str])
     return {category_id: columns.get(name, -1) for category_id, name in categories.items()}
 
 
-def read_file_names(images: Sequence[dict]) -> list[str]:
-    """The path of each image in the folder of images."""
+def read_file_names(images: Sequence[dict], folder: str | Path | None = None) -> list[str]:
+    """The path of each image in the folder of images.
+
+    Args:
+        folder: that folder; a name there may have a backslash, which else parts folders on Windows.
+    """
     names = []
     for image in images:
         name = image.get("file_name")
         if not isinstance(name, str):
             raise DataError(f"image {image['id']} has the file_name {name!r}, expected a string")
         try:
-            names.append(relative_name(name.replace("\\", "/")))  # as programs on Windows write it
+            windows = folder is None or "\\" not in name or not os.path.isfile(Path(folder, name))
+            names.append(relative_name(name.replace("\\", "/") if windows else name))
         except DataError as error:
             hint = "names are relative to the folder of all images (of a data set DATASETS.COCO_IMAGES)"
             raise DataError(f"image {image['id']} has an invalid file_name: {error}; {hint}") from None

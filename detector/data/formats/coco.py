@@ -66,7 +66,7 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     """
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
-    names = coco.read_file_names(images)
+    names = coco.read_file_names(images, folder)
     if folder is not None and Path(folder).is_dir():  # files of Label Studio's uploads have other names
         names = index_folder(Path(folder)).rename(names)
     _correct_sizes(content, path, folder, names)

@@ -8,6 +8,7 @@ from zlib import crc32
 import pytest
 from PIL import Image
 
+from detector.data.datasets.coco import COCODataset
 from detector.data.formats import review_import
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
@@ -428,3 +429,24 @@ def test_a_class_that_open_images_denies_is_not_shown(tmp_path):
     with pytest.warns(UserWarning, match="1 line has the confidence 0"):
         found = {each.name: each.labels for each in find_tags(tmp_path, None)[0]}
     assert found == {"a.jpg": ("/m/01",), "b.jpg": ("/m/02",)}
+
+
+@pytest.mark.parametrize("there", ["sub/a.jpg", "sub\\a.jpg"])
+def test_a_backslash_parts_folders_unless_it_is_part_of_a_name(tmp_path, there):
+    write(tmp_path, {there: ""})
+    write(tmp_path, {"coco.json": coco((20, 15, 40, 30)) | {"images": [IMAGE | {"file_name": "sub\\a.jpg"}]}})
+    box = '<box label="cat" xtl="20" ytl="15" xbr="60" ybr="45"/>'
+    image = f'<image id="0" name="sub\\a.jpg" width="80" height="60">{box}</image>'
+    write(tmp_path, {"cvat.xml": f"<annotations>{image}</annotations>"})
+    for labels in ("coco.json", "cvat.xml"):
+        assert found_in(tmp_path, tmp_path / labels) == {there: [MIDDLE]}
+    dataset = COCODataset(tmp_path, "", annotations="coco.json", images=".")
+    assert dataset.image_path(0) == tmp_path / there
+
+
+IMAGE = {"id": 1, "width": 80, "height": 60}
+
+
+def test_blanks_around_the_name_of_a_folder_are_no_other_class(tmp_path):
+    write(tmp_path, {"cat /a.jpg": "", "cat/b.jpg": "", "dog/c.jpg": ""})
+    assert {each.labels for each in find_tags(tmp_path, None)[0]} == {("cat",), ("dog",)}
