@@ -17,7 +17,7 @@ _NO_MEMORY = (
     *("can't allocate memory", "Cannot allocate memory", "out of memory error", "Insufficient memory"),
     "can't start new thread",  # for its stack
     "failed to map segment from shared object",  # of a library that is imported
-    "<function _find_and_load",  # an import "returned NULL without setting an exception"
+    *("without setting an exception", "without exception set"),  # SystemError of imports
 )
 
 _LONGEST_LINE, _MOST_LINES = 1200, 40  # of a message, so that a person can read it

@@ -184,6 +184,8 @@ def _names_of_rows(
     for i in columns.labels:
         several = len(columns.labels) > 1 or allows_several(columns.header[i])
         split, told = split_labels(cells[i], several=several)
+        if columns.boxes and len(columns.labels) == 1:  # a line is one box, of one class
+            split, told = [[cell] if cell else [] for cell in cells[i]], []
         notes += told
         for known, new in zip(names, split, strict=True):
             known += new

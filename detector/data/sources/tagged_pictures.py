@@ -29,7 +29,7 @@ from detector.data.sources.stated_splits import (
 from detector.data.sources.tagged import Tagged, placed, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
-_PLATFORM = ".ndjson"
+_NDJSON = ".ndjson"
 _TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
 
 
@@ -232,9 +232,10 @@ def _of_row(row: Row) -> Tagged:
 
 
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
-    if labels.suffix.lower() == _PLATFORM:
+    if labels.suffix.lower() == _NDJSON:
         raise DataError(
-            f"{labels} is NDJSON of Ultralytics, which is not read: export YOLO from its platform"
+            f"{labels} is NDJSON, as the platforms of Ultralytics and Labelbox export it, which is not read: "
+            "export YOLO, or convert it to COCO"
         )
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(
@@ -321,7 +322,7 @@ def _find_labels(folder: Path) -> Path | None:
     found = _files_of_labels(folder, (*_TABLES, *_ANNOTATIONS))
     if not found:
         found = [path for place in _places_of_files(folder)[1:] for path in _files_of_labels(place)]
-    found = found or [path for path in visible(folder) if path.suffix.lower() == _PLATFORM]
+    found = found or [path for path in visible(folder) if path.suffix.lower() == _NDJSON]
     if not found:  # else it is a list, or a text about the data
         texts = (path for path in _files_of_labels(folder, (".txt",)) if split_of(path.stem) is None)
         found = [path for path in texts if is_sheet_of_pictures(path)]

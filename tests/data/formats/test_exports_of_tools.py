@@ -398,7 +398,7 @@ CORNERS = [(40, 30, 79, 59), (50, 40, 70, 55), (30, 20, 60, 59)]
         ),
         ({"a.txt": LINE, "data.yaml": "nc: 2\nnames: [cat]"}, "has nc: 2 and 1 names"),
         ({"a.txt": LINE, "obj.names": "cat", "classes.txt": "dog"}, "classes.txt has 'dog' as number 0"),
-        ({"a.ndjson": "{}"}, "NDJSON of Ultralytics, .* export YOLO"),
+        ({"a.ndjson": "{}"}, "NDJSON, .* Ultralytics and Labelbox .* export YOLO"),
         ({"m.json": [{"filename": "a.jpg", "ann": {"bboxes": [[1, 1, 9, 9]]}}]}, "MMDetection"),
         ({"m.json": [{"file_name": "a.jpg", "annotations": [{"bbox": [1, 1, 9, 9]}]}]}, "detectron2"),
         ({"m.json": {"LabelName": "/m/0bl9f", "Subcategory": []}}, "Open Images"),
@@ -450,3 +450,10 @@ IMAGE = {"id": 1, "width": 80, "height": 60}
 def test_blanks_around_the_name_of_a_folder_are_no_other_class(tmp_path):
     write(tmp_path, {"cat /a.jpg": "", "cat/b.jpg": "", "dog/c.jpg": ""})
     assert {each.labels for each in find_tags(tmp_path, None)[0]} == {("cat",), ("dog",)}
+
+
+def test_a_comma_is_part_of_the_class_of_a_box(tmp_path):
+    rows = 'a.jpg,20,15,60,45,"tench, Tinca"\na.jpg,1,1,9,9,cat\nb.jpg,20,15,60,45,"cat, dog"\n'
+    write(tmp_path, {"a.jpg": "", "b.jpg": "", "t.csv": f"file,xmin,ymin,xmax,ymax,label\n{rows}"})
+    found = {each.name: [box.label for box in each.boxes] for each in find_tags(tmp_path, None)[0]}
+    assert found == {"a.jpg": ["tench, Tinca", "cat"], "b.jpg": ["cat, dog"]}
