@@ -164,8 +164,9 @@ def worker_failure(error: BaseException) -> UserError | None:
         return None
     if text.startswith(TIMED_OUT):
         return UserError(
-            f"the processes that read images gave no batch in time ({text}): one of them was stopped, or the "
-            "disk does not answer. DATASETS.WORKERS 0 reads in the main process and shows where it waits"
+            f"the processes that read images gave no batch in time ({text}): one of them was stopped or has "
+            "too little memory to go on, or the disk does not answer. DATASETS.WORKERS 0 reads in the main "
+            "process and shows where it waits"
         )
     if text.startswith("DataLoader worker (pid"):
         return UserError(
