@@ -246,7 +246,7 @@ class Unsendable:
 
 def test_a_worker_that_cannot_send_a_batch_ends(capfd):
     with pytest.raises(UserError, match=r"has died .*memory.*DATASETS\.WORKERS"):
-        list(WorkerLoader(Unsendable(), workers=1, batch_size=None))
+        read_until_failure(WorkerLoader(Unsendable(), workers=1, batch_size=None))
     assert "cannot send them: unable to mmap 8 bytes" in capfd.readouterr().err
 
 
