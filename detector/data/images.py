@@ -253,10 +253,10 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
         except UserError:
             raise
         except Exception as error:  # decoders raise many kinds
-            if is_out_of_memory(error):
-                raise  # the picture may be good
-            if not _can_allocate(_DECODER_BYTES * size[0] * size[1]):
-                raise MemoryError(f"image {path}: {error}, or it is damaged") from error
+            # Where there is no memory the picture may be good, whatever a decoder says.
+            if (lacks := is_out_of_memory(error)) or not _can_allocate(_DECODER_BYTES * size[0] * size[1]):
+                told = f"{str(error).strip() or type(error).__name__}{'' if lacks else ', or it is damaged'}"
+                raise MemoryError(f"too little memory to read image {path} ({told})") from error
             if isinstance(error, UnidentifiedImageError):
                 if Path(path).stat().st_size == 0:
                     error = DataError("the file is empty; copy it again")

@@ -1,6 +1,9 @@
 """A DataLoader with errors that say what to do when a worker process dies or hangs."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.queues import Queue
 from typing import Any
 
 import torch
@@ -28,6 +31,7 @@ class WorkerLoader(DataLoader):
             num_workers=workers,
             persistent_workers=workers > 0,
             timeout=_WORKER_TIMEOUT if workers else 0,
+            worker_init_fn=_begin_worker,
             # DataLoader draws a seed for its workers. Drawn from the global generator, it would change the
             # random numbers of the model (dropout) after a resume.
             generator=torch.Generator(),
@@ -36,6 +40,21 @@ class WorkerLoader(DataLoader):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return _explain_errors(super().__iter__())
+
+
+def _begin_worker(_: int) -> None:
+    """End this worker where it cannot send a batch, as where there is too little memory to share it.
+
+    The thread of multiprocessing that sends it would drop it, and the other side wait for ten minutes.
+    """
+    Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
+
+
+def _end_worker(error: Exception, _: object) -> None:
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    sys.stderr.write(f"a process that reads images cannot send them: {reason}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def seeded_loader(

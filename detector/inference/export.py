@@ -154,19 +154,24 @@ def detection_differences(
     return torch.cat([far, found.scores[:, None] - floor], dim=1).amin(dim=1)
 
 
+def _is_striped(image: Tensor) -> bool:
+    """Whether all rows, or all columns, of an image (3, H, W) are the same."""
+    return bool((image == image[:, :1]).all()) or bool((image == image[:, :, :1]).all())
+
+
 def typical_difference(found: Sequence[tuple[Tensor, Tensor]]) -> float:
     """How far the detections of two networks are apart, of :func:`detection_differences` of several images.
 
     Rounding may decide between two boxes of nearly the same score in NMS: 1 % of all may differ by more,
     but not half of those of any image, as they would if it were resized to another size. In an image of one
-    color every cell has the same scores up to rounding, so that ties decide about many boxes: there only the
-    half counts.
+    color, or of stripes, all cells of a row or column have the same scores up to rounding, so that ties decide
+    about many boxes: there only the half counts.
 
     Args:
         found: of each image (3, H, W), itself and the differences (D,) of its detections.
     """
     some = [each for _, each in found if len(each)]
-    varied = [each for image, each in found if len(each) and bool((image != image[:, :1, :1]).any())]
+    varied = [each for image, each in found if len(each) and not _is_striped(image)]
     worst = [each.quantile(0.5) for each in some]
     if varied:
         every = torch.cat(varied).sort().values

@@ -16,6 +16,8 @@ TIMED_OUT = "DataLoader timed out"  # how torch's message begins
 _NO_MEMORY = (
     *("can't allocate memory", "Cannot allocate memory", "out of memory error", "Insufficient memory"),
     "can't start new thread",  # for its stack
+    "failed to map segment from shared object",  # of a library that is imported
+    *("without setting an exception", "without exception set"),  # SystemError of imports
 )
 
 _LONGEST_LINE, _MOST_LINES = 1200, 40  # of a message, so that a person can read it
@@ -162,8 +164,9 @@ def worker_failure(error: BaseException) -> UserError | None:
         return None
     if text.startswith(TIMED_OUT):
         return UserError(
-            f"the processes that read images gave no batch in time ({text}): one of them was stopped, or the "
-            "disk does not answer. DATASETS.WORKERS 0 reads in the main process and shows where it waits"
+            f"the processes that read images gave no batch in time ({text}): one of them was stopped or has "
+            "too little memory to go on, or the disk does not answer. DATASETS.WORKERS 0 reads in the main "
+            "process and shows where it waits"
         )
     if text.startswith("DataLoader worker (pid"):
         return UserError(

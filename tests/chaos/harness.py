@@ -373,6 +373,8 @@ def _child(run: Run, folder: Path, write_end: int) -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
         sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # makes its pool anew; of two threads that do so, one would find none
         status = call(run.command)
     except SystemExit as end:
         status = int(end.code or 0)

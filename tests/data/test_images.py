@@ -213,8 +213,8 @@ for large, small in zip(sys.argv[1::2], sys.argv[2::2]):
             resource.setrlimit(resource.RLIMIT_AS, (used + (extra << 20),) * 2)
             try:
                 read_image(large)
-            except MemoryError:
-                os._exit(3)
+            except MemoryError as error:
+                os._exit(3 if str(error).startswith("too little memory to read image") else 5)
             except BaseException as error:
                 os.write(1, f"{large}: {error}".encode())
                 os._exit(4)

@@ -231,6 +231,25 @@ def test_a_killed_worker_is_an_error_of_the_user():
     assert len(str(caught.value).splitlines()) == 1
 
 
+class Unsendable:
+    """A batch that the thread of a worker cannot send, as one for which there is no memory to share."""
+
+    def __reduce__(self):
+        raise RuntimeError("unable to mmap 8 bytes from file </torch>: Cannot allocate memory (12)\nmore")
+
+    def __getitem__(self, index):
+        return Unsendable()
+
+    def __len__(self):
+        return 4
+
+
+def test_a_worker_that_cannot_send_a_batch_ends(capfd):
+    with pytest.raises(UserError, match=r"has died .*memory.*DATASETS\.WORKERS"):
+        read_until_failure(WorkerLoader(Unsendable(), workers=1, batch_size=None))
+    assert "cannot send them: unable to mmap 8 bytes" in capfd.readouterr().err
+
+
 def test_a_stopped_worker_is_an_error_after_a_time(monkeypatch):
     monkeypatch.setattr("detector.data.worker_loader._WORKER_TIMEOUT", 1)
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)

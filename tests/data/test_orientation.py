@@ -94,10 +94,10 @@ def test_boxes_drawn_in_label_studio_and_cvat_are_upright(tmp_path, orientation,
 @pytest.mark.parametrize(
     "writer", ["<owner><name>Label Studio</name></owner>", "<source><image>Unknown</image></source>"]
 )
-def test_voc_of_label_studio_and_cvat_is_upright(tmp_path, writer):
+def test_voc_of_label_studio_and_cvat_is_upright_and_counts_pixels_from_0(tmp_path, writer):
     write_picture(tmp_path / "a.png", 3)
     (tmp_path / "Annotations").mkdir()
-    corners = "<xmin>2</xmin><ymin>3</ymin><xmax>4</xmax><ymax>6</ymax>"
+    corners = "<xmin>1</xmin><ymin>2</ymin><xmax>4</xmax><ymax>6</ymax>"  # from 0, as these tools count
     (tmp_path / "Annotations" / "a.xml").write_text(
         f"<annotation><filename>a.png</filename>{writer}<size><width>12</width><height>9</height></size>"
         f"<object><name>cat</name><bndbox>{corners}</bndbox></object></annotation>"
@@ -205,12 +205,9 @@ def write_voc(folder, box, size, more=""):
 def test_format_voc_turns_boxes_that_were_drawn_on_the_upright_picture(tmp_path, orientation, more, recwarn):
     if not more and orientation < 5:
         pytest.skip("the size does not tell")
-    write_voc(
-        tmp_path,
-        turn_box(BOX, orientation, (9, 12)),
-        (12, 9) if orientation >= 5 else (9, 12),
-        more,
-    )
+    x1, y1, x2, y2 = turn_box(BOX, orientation, (9, 12))
+    first = 1 if more else 0  # write_voc counts from 1, these tools from 0
+    write_voc(tmp_path, (x1 - first, y1 - first, x2, y2), (12, 9) if orientation >= 5 else (9, 12), more)
     write_picture(tmp_path / "JPEGImages/a.png", orientation)
     dataset = VOCDataset(tmp_path, "train")
     assert (*stored_boxes(dataset), not recwarn.list) == ([[*BOX]], (9, 12), True)

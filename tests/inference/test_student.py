@@ -210,10 +210,11 @@ def test_the_difference_of_detections_by_hand() -> None:
     assert not len(detection_differences(found[:0], found, **options))
 
 
-def test_ties_decide_in_images_of_one_color_alone() -> None:
+def test_ties_decide_in_images_of_one_color_or_of_stripes_alone() -> None:
     black, picture = torch.zeros(3, 8, 8), torch.arange(192.0).view(3, 8, 8)
     few = torch.tensor([0.0] * 97 + [0.5] * 3)
-    assert typical_difference([(black, few), (picture, torch.zeros(9))]) == 0
+    for ties in (black, picture[:, :1].expand(3, 8, 8), picture[:, :, :1].expand(3, 8, 8)):
+        assert typical_difference([(ties, few), (picture, torch.zeros(9))]) == 0
     assert typical_difference([(picture, few), (black, torch.zeros(9))]) == 0.5
     assert typical_difference([(black, few[-5:])]) == 0.5  # more than half of an image differ
     assert typical_difference([(picture, few[:0])]) == 0

@@ -99,6 +99,9 @@ def test_cores_that_the_process_may_not_use_do_not_count(monkeypatch):
     [
         MemoryError(),
         RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        SystemError("<function _find_and_load at 0x7f> returned NULL without setting an exception"),
+        SystemError("error return without exception set"),
         RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
     ],
 )

@@ -24,6 +24,8 @@ OR_TURN = (
 
 # Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
+# What to do where all boxes are within the first pixel of their images.
+IN_SHARES = "they are shares of the image, expected pixels: multiply them by its width and height"
 _FEW_CLASSES = 20  # which a message lists
 
 
@@ -124,6 +126,10 @@ class AnnotatedImages:
         if not forwards.all():
             wrong = self._describe(objects, int(np.argmin(forwards)))
             raise DataError(f"{wrong}, which is inverted or not finite")
+        if len(boxes) and boxes.max() <= 1:
+            raise DataError(
+                f"{self._describe(objects, 0)}, and all others are within one pixel, too: {IN_SHARES}"
+            )
         clipped = boxes.clip(0, np.tile(sizes[:, ::-1], 2))  # to width, height, width, height
         cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE
         empty = (clipped[:, :2] >= clipped[:, 2:]).any(axis=1)

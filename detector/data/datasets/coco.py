@@ -22,7 +22,12 @@ from typing import Any
 import numpy as np
 
 from detector.data.datasets.annotated import AnnotatedImages, Objects, hint_nearest
-from detector.data.datasets.coco_tools import correct_label_studio, drawn_upright, says_stored
+from detector.data.datasets.coco_tools import (
+    correct_label_studio,
+    drawn_upright,
+    name_images_of_label_studio,
+    says_stored,
+)
 from detector.data.images import LONGEST_SIDE, in_any_form, read_image_size
 from detector.data.orientation import Boxed, find_turns, turn_objects
 from detector.utils.errors import DataError
@@ -80,13 +85,13 @@ class COCODataset(AnnotatedImages):
             categories = read_categories(content["categories"], content["annotations"])
             class_names = tuple(class_names) or tuple(categories.values())
             columns = _match_classes(categories, class_names)
-            file_names = read_file_names(entries)
+            file_names = read_file_names(entries, root / images.replace("{split}", split))
             image_ids = [os.path.splitext(file_name)[0] for file_name in file_names]
             _require_unique(image_ids, "the file_name (without suffix)", "images")
             paths = _find_images(root / images.replace("{split}", split), file_names, path)
             correct_label_studio(content, dict(zip(self.coco_ids, paths, strict=True)))
             sizes = read_sizes(entries, paths)
-            objects = _read_objects(content["annotations"], rows, columns)
+            objects = _read_objects(content["annotations"], rows, columns, sizes)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         total = len(content["annotations"])
@@ -157,6 +162,13 @@ def read_instances(path: Path) -> dict[str, Any]:
                 row[key] = _as_id(row[key])
         if _lacks_box(row):
             row["bbox"] = _box_of_polygons(row.get("segmentation"))
+    name_images_of_label_studio(content)
+    if any("neg_category_ids" in image for image in content["images"]):
+        warnings.warn(
+            f"{path}: as in LVIS, each image was searched for some of the classes only (neg_category_ids); "
+            "the others are taken for absent, though they may be shown",
+            stacklevel=2,
+        )
     return content
 
 
@@ -229,15 +241,20 @@ def _match_classes(categories: dict[int | str, str], class_names: Sequence[str])
     return {category_id: columns.get(name, -1) for category_id, name in categories.items()}
 
 
-def read_file_names(images: Sequence[dict]) -> list[str]:
-    """The path of each image in the folder of images."""
+def read_file_names(images: Sequence[dict], folder: str | Path | None = None) -> list[str]:
+    """The path of each image in the folder of images.
+
+    Args:
+        folder: that folder; a name there may have a backslash, which else parts folders on Windows.
+    """
     names = []
     for image in images:
         name = image.get("file_name")
         if not isinstance(name, str):
             raise DataError(f"image {image['id']} has the file_name {name!r}, expected a string")
         try:
-            names.append(relative_name(name.replace("\\", "/")))  # as programs on Windows write it
+            windows = folder is None or "\\" not in name or not os.path.isfile(Path(folder, name))
+            names.append(relative_name(name.replace("\\", "/") if windows else name))
         except DataError as error:
             hint = "names are relative to the folder of all images (of a data set DATASETS.COCO_IMAGES)"
             raise DataError(f"image {image['id']} has an invalid file_name: {error}; {hint}") from None
@@ -278,12 +295,16 @@ def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[st
 
 
 def _read_objects(
-    annotations: Sequence[dict], rows: Mapping[int | str, int], columns: Mapping[int | str, int]
+    annotations: Sequence[dict],
+    rows: Mapping[int | str, int],
+    columns: Mapping[int | str, int],
+    sizes: np.ndarray,
 ) -> Objects:
     """The objects of the classes; `rows` and `columns` map the ids of images and categories to indices."""
     images = look_up(annotations, "image_id", rows, "image")
     labels = look_up(annotations, "category_id", columns, "category")
     boxes = read_boxes(annotations)
+    check_have_sizes(boxes, sizes[images])
     crowd = read_numbers(annotations, "iscrowd", "annotation") == 1  # False for nan, a missing value
     areas = read_numbers(annotations, "area", "annotation")
     if np.isinf(areas).any():
@@ -318,6 +339,26 @@ def read_boxes(annotations: Sequence[dict]) -> np.ndarray:
     boxes = read_numbers(annotations, "bbox", "annotation", (4,))
     boxes[:, 2:] += boxes[:, :2]  # from x, y, width, height
     return boxes
+
+
+def check_have_sizes(boxes: np.ndarray, sizes: np.ndarray) -> None:
+    """Raise a DataError where a bbox is probably x1, y1, x2, y2 instead of x, y, width, height.
+
+    Args:
+        boxes: (M, 4) of :func:`read_boxes`.
+        sizes: (M, 2), (height, width) of the image of each.
+    """
+    limits = sizes[:, ::-1] + 1.0
+    corners = boxes[:, 2:] - boxes[:, :2]  # the third and fourth number as they are
+    outside = (boxes[:, 2:] > limits).any(axis=1)
+    may_be = (corners > boxes[:, :2]).all(axis=1) & (corners <= limits).all(axis=1)
+    if outside.sum() > 2 and 2 * outside.sum() >= len(boxes) and may_be.all():
+        first = int(np.argmax(outside))
+        found = [*boxes[first, :2].tolist(), *corners[first].tolist()]
+        raise DataError(
+            f"{int(outside.sum())} of {len(boxes)} boxes extend outside of their images, such as the bbox "
+            f"{found}; read as x1, y1, x2, y2 all are inside: write x, y, width, height"
+        )
 
 
 def read_numbers(rows: Sequence[dict], key: str, kind: str, shape: tuple[int, ...] = ()) -> np.ndarray:

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from detector.data.datasets.label_studio_names import name_in_coco
 from detector.data.images import read_image_size
 
 UPRIGHT, STORED = "upright", "stored"  # as orientation in `info`, of the files that `detector` writes
 # CVAT writes COCO by Datumaro, whose licenses these are.
 _LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
-_LABEL_STUDIO = "Label Studio"  # as contributor
+_LABEL_STUDIO = ("Label Studio", "Label Studio Converter")  # as contributor; the second of brushes
 
 
 def drawn_upright(content: Mapping[str, Any]) -> bool:
@@ -24,7 +25,15 @@ def says_stored(content: Mapping[str, Any]) -> bool:
 
 
 def of_label_studio(content: Mapping[str, Any]) -> bool:
-    return _info(content).get("contributor") == _LABEL_STUDIO
+    return _info(content).get("contributor") in _LABEL_STUDIO
+
+
+def name_images_of_label_studio(content: Mapping[str, Any]) -> None:
+    """Set file_name in a file of Label Studio, which may have addresses, to names of pictures."""
+    if of_label_studio(content):
+        for image in content["images"]:
+            if isinstance(image.get("file_name"), str):
+                image["file_name"] = name_in_coco(image["file_name"])
 
 
 def _info(content: Mapping[str, Any]) -> Mapping[str, Any]:

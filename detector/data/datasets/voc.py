@@ -29,22 +29,18 @@ from detector.utils.errors import DataError
 from detector.utils.files import check_printable, read_text, reading, relative_name
 from detector.utils.xml import parse_xml
 
-Row = tuple[float, float, float, float, str, bool]  # xmin, ymin, xmax, ymax as in the file; class; difficult
+Row = tuple[float, float, float, float, str, bool]  # half-open box, xyxy; class; difficult
 
 # What tools write as flags; "Unspecified" is VOC's word for one that nobody has set.
 _WORDS = dict.fromkeys(("", "unspecified", "none", "false", "no", "f", "n"), False) | dict.fromkeys(
     ("true", "yes", "t", "y"), True
 )
 
-# Subtracted from the file's inclusive 1-based (xmin, ymin, xmax, ymax), gives half-open boxes.
-TO_HALF_OPEN = np.array([1.0, 1.0, 0.0, 0.0])
-
 
 class VOCDataset(AnnotatedImages):
     """The images of one split, their image-level labels and, for evaluation, their ground-truth boxes.
 
-    Boxes are half-open xyxy: the file's inclusive 1-based (xmin, ymin, xmax, ymax) becomes
-    (xmin - 1, ymin - 1, xmax, ymax). See :class:`AnnotatedImages` for invalid boxes.
+    Boxes are half-open xyxy, see :func:`read_box`. See :class:`AnnotatedImages` for invalid boxes.
 
     Args:
         root: folder of JPEGImages, Annotations and ImageSets.
@@ -108,7 +104,7 @@ def _gather(files: Sequence[list[Row]], xml_paths: Sequence[Path], class_names: 
     rows = [row for file in files for row in file]
     return Objects(
         images=np.repeat(np.arange(len(files)), [len(file) for file in files]),
-        boxes=np.array([row[:4] for row in rows], dtype=np.float64).reshape(-1, 4) - TO_HALF_OPEN,
+        boxes=np.array([row[:4] for row in rows], dtype=np.float64).reshape(-1, 4),
         labels=np.array([columns[row[4]] for row in rows], dtype=np.int64),
         difficult=np.array([row[5] for row in rows], dtype=bool),
         crowd=np.zeros(len(rows), dtype=bool),
@@ -170,7 +166,7 @@ def _read_file(path: Path) -> _File:
     with reading(path, "annotation"):
         root = parse_xml(path, "annotation")
         rows = [
-            (*read_corners(element), read_class(element), read_flag(element, "difficult"))
+            (*read_box(element, root), read_class(element), read_flag(element, "difficult"))
             for element in root.findall("object")
         ]
         try:
@@ -181,12 +177,13 @@ def _read_file(path: Path) -> _File:
 
 
 def is_upright(root: Element) -> bool:
-    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT.
+    """Whether boxes are of the image as a viewer shows it, on which people draw in Label Studio and CVAT."""
+    return _by_tool(root) or read_flag(root, "upright")
 
-    CVAT writes VOC by Datumaro, which knows no <image> of the <source>.
-    """
-    by_tool = root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
-    return by_tool or read_flag(root, "upright")
+
+def _by_tool(root: Element) -> bool:
+    """Whether Label Studio wrote a file, or CVAT by Datumaro, which knows no <image> of the <source>."""
+    return root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
 
 
 def read_class(element: Element) -> str:
@@ -198,12 +195,17 @@ def read_class(element: Element) -> str:
     return sys.intern(name)  # saves memory: millions of objects, few names
 
 
-def read_corners(element: Element) -> tuple[float, float, float, float]:
+def read_box(element: Element, root: Element) -> tuple[float, float, float, float]:
+    """The half-open box, xyxy, of an object of the file with this root.
+
+    VOC's xmin and ymin count pixels from 1: 1 is subtracted. Label Studio and CVAT write them from 0.
+    """
+    first = 0.0 if _by_tool(root) else 1.0
     bndbox = element.find("bndbox")
     if bndbox is None:
         raise DataError(f"an object ({(element.findtext('name') or '').strip()}) has no bndbox")
     xmin, ymin, xmax, ymax = (read_number(bndbox, side) for side in ("xmin", "ymin", "xmax", "ymax"))
-    return xmin, ymin, xmax, ymax
+    return xmin - first, ymin - first, xmax, ymax
 
 
 def read_number(element: Element, tag: str, default: str | None = None) -> float:

@@ -5,15 +5,13 @@ Each format has a module, which describes it; here is which files it consists of
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from detector.data.formats import coco, cvat, label_studio, label_studio_storage, review_file, voc, yolo
 from detector.data.formats.coco import encode as encode_coco
-from detector.data.formats.review import ReviewImage, check_images, review_image, turn_images
-from detector.data.picture_index import index_folder
+from detector.data.formats.review import ReviewImage, check_images, renamed, review_image, turn_images
 from detector.utils.errors import DataError, counted
 from detector.utils.files import read_text, reading
 
@@ -126,17 +124,13 @@ def _read_folder(
 def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags", "all"]) -> list[ReviewImage]:
     with reading(path, "file of boxes"):
         if path.suffix.lower() == ".xml":
-            return check_images(_renamed(cvat.read(path, images), images), reviewed, path)
+            return check_images(renamed(cvat.read(path, images), images), reviewed, path)
         if path.suffix.lower() == ".json":
             content = json.loads(read_text(path, "file of boxes"))
             if tool := other_tool(content):
                 raise DataError(f"it is a file of {tool}")
             tasks = isinstance(content, list)
-            found = (
-                label_studio.read(content, images, path)
-                if tasks
-                else _renamed(coco.read(path, images), images)
-            )
+            found = label_studio.read(content, images, path) if tasks else coco.read(path, images)
             return check_images(found, reviewed, path)
         if path.suffix.lower() == review_file.SUFFIX:
             return check_images(review_file.read(path), reviewed, path)
@@ -144,16 +138,6 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
             "it is neither .json (COCO, Label Studio) nor .xml (CVAT) nor .sqlite (detector review); VOC and "
             "YOLO are folders"
         )
-
-
-def _renamed(images: Iterable[ReviewImage], folder: str | Path | None) -> Iterator[ReviewImage]:
-    """The images by their names below the folder, which files of Label Studio's uploads do not have."""
-    if folder is None or not Path(folder).is_dir():
-        yield from images
-        return
-    found = list(images)
-    names = index_folder(Path(folder)).rename([each.name for each in found])
-    yield from (replace(each, name=name) for each, name in zip(found, names, strict=True))
 
 
 def other_tool(content: object) -> str:
@@ -202,6 +186,9 @@ _OTHERS = (
     ({"openlabel"}, "ASAM OpenLABEL, which is not read: export COCO from the tool that wrote it"),
     ({"Labeled Data", "Label"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
     ({"data_row", "projects"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
+    ({"LabelName", "Subcategory"}, "Open Images: pass the table of its boxes or labels (--labels)"),
+    ({"filename", "ann"}, "MMDetection, which is not read: convert it to COCO"),
+    ({"file_name", "annotations"}, "detectron2, which is not read: write COCO (convert_to_coco_json)"),
     ({"name", "labels"}, "Scalabel or BDD100K, which is not read: convert it to COCO"),
     ({"source-ref"}, "SageMaker Ground Truth, which is not read: convert it to COCO"),
 )

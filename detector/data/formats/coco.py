@@ -17,6 +17,7 @@ from detector.data.datasets.coco_tools import (
 )
 from detector.data.formats.review import ReviewImage
 from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import index_folder
 from detector.utils.errors import DataError
 
 
@@ -65,7 +66,9 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     """
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
-    names = coco.read_file_names(images)
+    names = coco.read_file_names(images, folder)
+    if folder is not None and Path(folder).is_dir():  # files of Label Studio's uploads have other names
+        names = index_folder(Path(folder)).rename(names)
     _correct_sizes(content, path, folder, names)
     rows = {image["id"]: index for index, image in enumerate(images)}
     categories = coco.read_categories(content["categories"], annotations)
@@ -83,7 +86,9 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
         boxes[owner].append(LabeledBox(label, (x1, y1, x2, y2), known, *flags))
     if folder is None and any(image.get("height") is image.get("width") is None for image in images):
         raise DataError("images have neither width nor height: name the folder of images (--images)")
-    sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names]).tolist() if images else []
+    found_sizes = coco.read_sizes(images, [Path(folder or "", name) for name in names])
+    coco.check_have_sizes(corners, found_sizes[owners])
+    sizes = found_sizes.tolist()
     upright, stated = drawn_upright(content), says_stored(content)
     for image, name, (height, width), found in zip(images, names, sizes, boxes, strict=True):
         complete = image.get("reviewed") is True

@@ -125,7 +125,9 @@ def _check_tasks(images: Sequence[Element], names: Sequence[str]) -> None:
 
 def _locate(image: Element, folder: str | Path | None) -> str:
     """The name of the file in a folder: CVAT exports frames as NAME.PNG, images of a project in SUBSET."""
-    name, subset = image.get("name", "").replace("\\", "/"), image.get("subset")
+    name, subset = image.get("name", ""), image.get("subset")
+    if not (folder and "\\" in name and Path(folder, name).is_file()):  # else it is part of the name
+        name = name.replace("\\", "/")
     suffixes = ("", ".PNG", ".png", ".jpg", ".jpeg")
     places = [f"{subset}/", ""] if subset else [""]
     named = [f"{place}{name}{suffix}" for place in places for suffix in suffixes]

@@ -7,15 +7,15 @@ in percentages of the image; flags of a box are the text that the tool shows wit
 import base64
 import json
 import mimetypes
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from detector.data.datasets.label_studio_names import name_of_address
 from detector.data.formats.review import Point, ReviewImage
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
@@ -28,9 +28,6 @@ from detector.utils.files import reading
 _LOCAL_FILES = "/data/local-files/?d="
 _VIDEOS = (".mp4", ".webm", ".mov", ".avi", ".mkv")
 _T = TypeVar("_T")
-# The folder of an uploaded file, and the tool's prefix of its name.
-_UPLOADED = re.compile("^(?:.*/)?upload/[0-9]+/[0-9a-f]{8}-")
-_STORAGES = ("s3", "s3s", "gs", "azure-blob", "azure_spi")
 # Types of results that are no regions: what is said of a region or of the image, and what links two regions.
 _NO_REGION = {
     *("relation", "choices", "textarea", "rating", "number", "datetime", "taxonomy", "ranker", "pairwise"),
@@ -169,7 +166,7 @@ def image_names(tasks: Sequence[Any]) -> list[str]:
         if {"file", "image", "width", "height"} <= data.keys():  # a task that this module has written
             found.append((data["file"], False))
         else:
-            found.append(_name_of(_address(data, task.get("id", number))))
+            found.append(name_of_address(_address(data, task.get("id", number))))
     stored = [PurePosixPath(name).parent.parts for name, in_storage in found if in_storage]
     shared = 0
     while stored and len({parts[: shared + 1] for parts in stored}) == 1 and len(stored[0]) > shared:
@@ -191,7 +188,7 @@ def _address(data: dict[str, Any], task: object) -> str:
         if key == "image" or any(isinstance(each, str) and _is_image(each) for each in value):
             raise DataError(f"task {task}: `{key}` has {len(value)} images: make a task of each")
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
-    if videos := [value for value in texts.values() if _name_of(value)[0].lower().endswith(_VIDEOS)]:
+    if videos := [value for value in texts.values() if name_of_address(value)[0].lower().endswith(_VIDEOS)]:
         raise DataError(f"task {task} has the video {videos[0]!r}: save its frames as images and box these")
     keys = [key for key, value in texts.items() if "fileuri=" in value or _is_image(value)]
     if len(keys) != 1:
@@ -207,38 +204,7 @@ def _address(data: dict[str, Any], task: object) -> str:
 
 
 def _is_image(address: str) -> bool:
-    return _name_of(address)[0].lower().endswith(IMAGE_SUFFIXES)
-
-
-def _name_of(address: str) -> tuple[str, bool]:
-    """The path in an address, and whether it is below a folder of a storage or a server.
-
-    Label Studio serves local files by ?d=, uploads as upload/PROJECT/PREFIX-NAME, on
-    its own address or by ?filepath=, and files of a storage by their address, base64 in ?fileuri=.
-    """
-    address = address.strip().replace("\\", "/")
-    if address.startswith("data:"):
-        raise DataError(f"the address {address[:40]!r} ... holds the image itself, which has no name")
-    storage, _, key = address.partition("://")
-    if key and storage.lower() in _STORAGES:  # the key follows the bucket, and is not encoded
-        return key.partition("/")[2], True
-    parts = urlsplit(address)
-    query = parse_qs(parts.query, errors="surrogateescape")  # of a name that is not UTF-8, which is told
-    if "fileuri" in query:
-        encoded = query["fileuri"][-1].replace(" ", "+")
-        try:
-            plain = base64.b64decode(
-                encoded + "=" * (-len(encoded) % 4), altchars="-_" if set(encoded) & set("-_") else None
-            )
-            return _name_of(plain.decode())
-        except ValueError:
-            raise DataError(f"the address {address!r} has no base64 in fileuri") from None
-    if "d" in query:
-        return query["d"][-1].lstrip("/").replace("\\", "/"), False
-    path = query["filepath"][-1] if "filepath" in query else unquote(parts.path, errors="surrogateescape")
-    if uploaded := _UPLOADED.search(path):
-        return path[uploaded.end() :], False
-    return path.lstrip("/"), bool(parts.netloc)
+    return name_of_address(address)[0].lower().endswith(IMAGE_SUFFIXES)
 
 
 def _annotations(task: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,9 +8,11 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
+from detector.data.datasets.annotated import IN_SHARES
 from detector.data.images import LONGEST_SIDE
 from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
+from detector.data.picture_index import index_folder
 from detector.structures import Detections
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_printable, relative_name
@@ -105,6 +107,15 @@ def turn_images(
     return turned
 
 
+def renamed(images: Iterable[ReviewImage], folder: str | Path | None) -> list[ReviewImage]:
+    """The images by their names below the folder, which Label Studio and others change or leave out."""
+    found = list(images)
+    if not found or folder is None or not Path(folder).is_dir():
+        return found
+    names = index_folder(Path(folder)).rename([each.name for each in found])
+    return [replace(each, name=name) for each, name in zip(found, names, strict=True)]
+
+
 def check_images(
     images: Iterable[ReviewImage],
     reviewed: Literal["flags", "all"] = "flags",
@@ -145,6 +156,9 @@ def check_images(
             )
     if mistakes:
         raise DataError(shortened(mistakes, between="\n"))
+    sides = [box.box for image in checked.values() for box in image.boxes]
+    if sides and max(map(max, sides)) <= 1:
+        raise DataError(f"no box extends beyond the first pixel of its image, as {[*sides[0]]}: {IN_SHARES}")
     if odd.first:
         warnings.warn(
             f"{source or 'boxes'}: boxes that extend outside of their image, clipped: {odd.clipped}; that "

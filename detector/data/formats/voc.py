@@ -4,15 +4,14 @@ from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
 from detector.data.datasets.voc import (
-    TO_HALF_OPEN,
     is_upright,
+    read_box,
     read_class,
-    read_corners,
     read_flag,
     read_number,
 )
 from detector.data.datasets.voc_writer import encode_annotation
-from detector.data.formats.review import ReviewImage
+from detector.data.formats.review import ReviewImage, renamed
 from detector.data.images import read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.pictures import IMAGE_SUFFIXES, files_below, stem_key
@@ -30,8 +29,8 @@ def encode(image: ReviewImage) -> bytes:
 
 
 def annotations_folder(path: Path) -> Path | None:
-    """The folder Annotations of a folder in VOC's layout; None: it has none with XML files."""
-    places = (path / name for name in ("Annotations", "annotations"))
+    """The folder Annotations of a folder in VOC's layout, FiftyOne's labels; None: none has XML files."""
+    places = (path / name for name in ("Annotations", "annotations", "labels"))
     return next((place for place in places if place.is_dir() and files_below(place, (".xml",))), None)
 
 
@@ -43,27 +42,28 @@ def read(folder: Path, images: str | Path | None) -> list[ReviewImage]:
     renamed, and may be the name of another image then.
 
     Args:
-        images: the folder of images; None: JPEGImages or images beside `folder`, or `folder` itself.
+        images: the folder of images; None: JPEGImages, images or data beside `folder`, or `folder` itself.
     """
-    near = [folder.parent / "JPEGImages", folder.parent / "images", folder]
+    near = [*(folder.parent / name for name in ("JPEGImages", "images", "data")), folder]
     pictures: dict[str, list[tuple[Path, str]]] = {}  # by the name without suffix, the place and the name
     for place in ([Path(images)] if images else []) + near:
         for file in files_below(place, IMAGE_SUFFIXES):
             name = file.relative_to(place)
             pictures.setdefault(stem_key(name.as_posix()), []).append((place, name.as_posix()))
-    found = []
+    found, without = list[ReviewImage](), list[ReviewImage]()
     for file in files_below(folder, (".xml",)):
         with reading(file, "annotation"):
             name = file.relative_to(folder)
-            found.append(_read_image(file, name, pictures.get(stem_key(name.as_posix()), [])))
-    return found
+            there = pictures.get(stem_key(name.as_posix()), [])
+            (found if there else without).append(_read_image(file, name, there))
+    return found + renamed(without, images)
 
 
 def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> ReviewImage:
     """The image of a file, which is one of the `pictures` of its name."""
     root = parse_xml(file, "annotation")
     suffix = PurePosixPath((root.findtext("filename") or "").strip()).suffix
-    boxes = tuple(_read_box(element) for element in root.findall("object"))
+    boxes = tuple(_read_object(element, root) for element in root.findall("object"))
     size = [int(read_number(root, f"size/{side}", default="0")) for side in ("height", "width")]
     if pictures:
         place, picture = min(pictures, key=lambda each: not each[1].endswith(suffix))
@@ -81,9 +81,7 @@ def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> Rev
     return ReviewImage(picture, (size[0], size[1]), boxes, complete, upright, stated)
 
 
-def _read_box(element: Element) -> LabeledBox:
-    corners = zip(read_corners(element), TO_HALF_OPEN.tolist(), strict=True)
-    x1, y1, x2, y2 = (corner - shift for corner, shift in corners)
+def _read_object(element: Element, root: Element) -> LabeledBox:
     score = read_number(element, "score") if element.find("score") is not None else None
     flags = (read_flag(element, flag) for flag in ("reviewed", "doubtful", "difficult"))
-    return LabeledBox(read_class(element), (x1, y1, x2, y2), score, *flags)
+    return LabeledBox(read_class(element), read_box(element, root), score, *flags)

@@ -11,7 +11,7 @@ have NAME.txt beside the images, with the class names in obj.names or classes.tx
 """
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,6 +21,7 @@ import yaml
 from detector.data.formats.review import ReviewImage
 from detector.data.images import read_image_size
 from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import index_folder
 from detector.data.pictures import IMAGE_SUFFIXES, files_below, find_pictures, stem_key
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import read_json, read_text
@@ -31,7 +32,7 @@ FARTHEST = 2.0  # in sizes of the image: coordinates that are larger are in pixe
 # LabelImg and Label Studio, which also writes notes.json.
 _DATA = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "*.yaml", "*.yml")
 _LISTS = ("obj.names", "*.names", "data/*.names", "classes.txt", "labels/classes.txt", "*/classes.txt")
-_NOTES = "notes.json"
+_LIST, _NOTES = "classes.txt", "notes.json"
 _TRIED = 20  # files of boxes, of which all may be empty
 
 
@@ -127,9 +128,14 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         )
     pictures = {stem_key(name): name for name in find_pictures([root])}
     complete = _reviewed(folder / "reviewed.txt", root, pictures)
-    keys = {file: stem_key(f"{stem}.txt") for file, stem in stems.items()}
+    # FiftyOne has pictures and texts in data, beside obj.names, and a caller may name that folder.
+    within = root.resolve().relative_to(folder.resolve()) if _beside_texts(folder, root) else Path()
+    keys = {file: stem_key(f"{PurePosixPath(stem).relative_to(within)}.txt") for file, stem in stems.items()}
     placed = {file: pictures[key] for file, key in keys.items() if key in pictures}
-    _check_orphans(folder, root, [file for file in stems if file not in placed], bool(placed))
+    orphans = [file for file in stems if file not in placed]
+    if (folder / _NOTES).is_file():
+        placed |= _of_label_studio(orphans, root, {*pictures.values()} - {*placed.values()})
+    _check_orphans(folder, root, [file for file in orphans if file not in placed], bool(placed))
     mistakes: list[str] = []
     for file, name in placed.items():
         size = read_image_size(root / name, apply_orientation=True)
@@ -139,6 +145,17 @@ def read(folder: Path, images: str | Path | None) -> Iterator[ReviewImage]:
         raise DataError(shortened(mistakes, between="\n"))
     for name in sorted(complete - {*placed.values()}):
         yield ReviewImage(name, read_image_size(root / name, apply_orientation=True), (), complete=True)
+
+
+def _beside_texts(folder: Path, root: Path) -> bool:
+    """Whether the files of boxes are beside the pictures below `root`, a folder in that of the names."""
+    return all(file.resolve().is_relative_to(root.resolve()) for file in _label_files(folder))
+
+
+def _of_label_studio(orphans: Sequence[Path], root: Path, left: Collection[str]) -> dict[Path, str]:
+    """The pictures of files that Label Studio names by its addresses without folders: 0123abcd-gr%C3%BCn."""
+    names = index_folder(root).rename([file.stem for file in orphans]) if orphans else []
+    return {file: name for file, name in zip(orphans, names, strict=True) if name in left}
 
 
 def _reviewed(listed: Path, root: Path, pictures: Mapping[str, str]) -> set[str]:
@@ -228,7 +245,8 @@ def read_names(folder: Path) -> tuple[dict[int, str], int]:
         check_has_names(folder)
         raise DataError(f"{folder} has no data.yaml with the names of the classes")
     if path.suffix not in (".yaml", ".yml"):
-        return _read_list_of_names(path), 0
+        listed = _read_list_of_names(path)
+        return listed if path.name == _NOTES else _longest_list(folder, listed), 0
     content = _read_yaml(path)
     names, shape = content.get("names"), content.get("kpt_shape")
     names = dict(enumerate(names)) if isinstance(names, list) else names
@@ -241,6 +259,8 @@ def read_names(folder: Path) -> tuple[dict[int, str], int]:
             f"{path}: under `names` is {wrong[0]}, expected a number from 0 and a name, such as 0: cat; put "
             "a name of special characters into quotes"
         )
+    if str(content.get("nc") or len(names)).strip() != str(len(names)):
+        raise DataError(f"{path} has nc: {content['nc']} and {len(names)} names: correct one of the two")
     numbers = [int(each) for each in shape] if isinstance(shape, list) else [0]
     return {int(key): name for key, name in names.items()}, numbers[0] * numbers[-1]
 
@@ -270,6 +290,26 @@ def read_splits(folder: Path) -> list[tuple[str, str]]:
             (key, str(base / each.strip())) for each in entries if isinstance(each, str) and each.strip()
         ]
     return found
+
+
+def _longest_list(folder: Path, names: dict[int, str]) -> dict[int, str]:
+    """The names in the longest of several lists: LabelImg writes classes.txt into each folder it works in.
+
+    Raises:
+        DataError: two of them give one number to two classes.
+    """
+    below = {file for file in files_below(folder, (".txt",)) if file.name == _LIST}
+    for file in sorted(below | {file for pattern in _LISTS for file in folder.glob(pattern)}):
+        others = _read_list_of_names(file)
+        if differ := [number for number in {*names} & {*others} if names[number] != others[number]]:
+            number = min(differ)
+            raise DataError(
+                f"{file} has {others[number]!r} as number {number}, and another list of classes in {folder} "
+                f"has {names[number]!r}: remove the wrong one; LabelImg numbers the classes of each folder "
+                "anew, unless it gets a list (labelImg FOLDER classes.txt): read such folders one by one"
+            )
+        names = max(names, others, key=len)
+    return names
 
 
 def _read_list_of_names(path: Path) -> dict[int, str]:

@@ -43,7 +43,7 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
     if level is None:
         _check_no_split(pictures, folders.values())
         found = [
-            _Picture(name, each[0], split_of_folders("/".join([*each[1:], name])))
+            _Picture(name, each[0].strip(), split_of_folders("/".join([*each[1:], name])))
             for name, each in folders.items()
         ]
     else:
@@ -110,7 +110,7 @@ def _below_split(name: str, folders: Sequence[str], level: int) -> _Picture:
     below = list(folders[level + 1 :])
     while below and split_of(below[0]) == split:  # as in seg_train/seg_train/forest
         below.pop(0)
-    return _Picture(name, below[0] if below and split else None, split)
+    return _Picture(name, below[0].strip() if below and split else None, split)
 
 
 def _check_no_split(pictures: Path, folders: Iterable[list[str]]) -> None:

@@ -5,6 +5,7 @@ All that is wrong with it is one error, by cause.
 
 import logging
 import math
+import os
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,10 @@ def read_sheet_source(
         DataError: names all that is wrong, by cause.
     """
     rows = read_sheet(path)
+    if any(cell.startswith("[{") and '"original_width"' in cell for row in rows[:20] for cell in row.cells):
+        raise DataError(
+            f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
+        )
     folder = pictures.resolve()
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=drawn_by_runs(pictures)))
     places = places_of_pictures(pictures, path)
@@ -132,6 +137,11 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
     names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
+    if denied := _denied(cells, columns):
+        names = [[] if place in denied else each for place, each in enumerate(names)]
+        notes.append(
+            f"{counted(len(denied), 'line has', 'lines have')} the confidence 0: no such object is shown"
+        )
     spelling, told = join_spellings(Counter(name for each in [*names, *unknown] for name in each))
     if notes := [*notes, *told]:
         warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
@@ -157,6 +167,14 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
     return lines
 
 
+def _denied(cells: Sequence[Sequence[str]], columns: Columns) -> set[int]:
+    """The rows that deny their class: Open Images says with the confidence 0 or 1 whether it is shown."""
+    for header, column in zip(columns.header, cells, strict=False):
+        if header.casefold() == "confidence" and {*column} <= {"0", "1", "0.0", "1.0"}:
+            return {place for place, cell in enumerate(column) if float(cell) == 0}
+    return set()
+
+
 def _names_of_rows(
     rows: Sequence[SheetRow], cells: Sequence[Sequence[str]], columns: Columns, problems: _Problems
 ) -> tuple[list[list[str]], list[list[str]], list[str]]:
@@ -166,6 +184,8 @@ def _names_of_rows(
     for i in columns.labels:
         several = len(columns.labels) > 1 or allows_several(columns.header[i])
         split, told = split_labels(cells[i], several=several)
+        if columns.boxes and len(columns.labels) == 1:  # a line is one box, of one class
+            split, told = [[cell] if cell else [] for cell in cells[i]], []
         notes += told
         for known, new in zip(names, split, strict=True):
             known += new
@@ -253,11 +273,11 @@ def _placed(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
         except DataError:
             continue
         if (path := Path(reading)).is_absolute():
-            if in_any_form(path).is_file():
+            if os.path.isfile(in_any_form(path)):
                 return in_any_form(path), Path(path.as_posix().removesuffix(name))
         else:
             each = placed(Tagged(Path(name), ()), places)
-            if each.file.is_file() and each.file.suffix.lower() in IMAGE_SUFFIXES:
+            if os.path.isfile(each.file) and each.file.suffix.lower() in IMAGE_SUFFIXES:
                 return each.file, each.root
     return None
 

@@ -11,14 +11,25 @@ from detector.utils.errors import DataError
 
 TRAIN, VAL = "train", "val"
 _TRAIN = {
-    *("train", "training", "trainval", "trainvalid", "tr"),
+    *("train", "training", "trainval", "trainvalid", "tr", "trn"),
     *("trainings", "trainingsbilder", "lern", "apprentissage", "entraînement", "entrainement"),
     *("entrenamiento", "treinamento", "treino", "addestramento", "обучение", "обучающая", "тренировка"),
+    *("träning", "træning", "trening", "treningowy", "treningowe", "eğitim"),
     *("训练", "訓練", "学習", "학습", "훈련"),
 }
 _VAL = {
     *("val", "valid", "validation", "validate", "test", "testing", "dev", "eval", "evaluation", "holdout"),
-    *("minival", "valminusminival"),
+    *("minival", "valminusminival", "vld", "vali", "tst"),
+    *(
+        "validering",
+        "validatie",
+        "walidacja",
+        "walidacyjny",
+        "walidacyjne",
+        "testowy",
+        "testowe",
+        "doğrulama",
+    ),
     *("tests", "testbilder", "validierung", "validierungs", "prueba", "pruebas", "validación", "validacion"),
     *("teste", "validação", "validacao", "validazione", "convalida", "тест", "тестовая", "валидация"),
     *("测试", "測試", "验证", "驗證", "テスト", "検証", "테스트", "검증"),
@@ -27,7 +38,7 @@ _VAL = {
 _FILLER = {
     *("set", "sets", "data", "dataset", "image", "images", "img", "imgs", "picture", "pictures", "photos"),
     *("jpegimages", "split", "splits", "part", "partition", "folder", "public", "private", "final", "k"),
-    *("seg", "coco", "ilsvrc", "voc", "obj", "labels", "annotations"),
+    *("seg", "coco", "ilsvrc", "voc", "obj", "labels", "annotations", "list", "lists", "filelist", "ids"),
     *("daten", "datensatz", "bilder", "données", "donnees", "photos", "ensemble", "jeu", "d", "de", "di"),
     *("datos", "imágenes", "imagenes", "fotos", "conjunto", "dados", "imagens", "dati", "immagini", "dei"),
     *("данные", "выборка", "数据", "数据集", "图片", "圖片", "データ", "画像", "데이터", "이미지"),
@@ -46,6 +57,7 @@ _ENDINGS = (
 )  # trainset, 训练集
 _WORD = re.compile(r"[^\W\d_]+")
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")  # PublicTest
+_HOLD_OUT = re.compile(r"hold[-_ ]out", re.IGNORECASE)
 _IS_SPLIT = re.compile("is[_ ]?(train|training|val|valid|validation|test|testing)(_img|_image|_set)?", re.I)
 _SPLIT_COLUMNS = (
     *("split", "set", "subset", "partition", "usage", "data set", "dataset", "data_set", "phase"),
@@ -61,7 +73,8 @@ _YES_NO = {
     "no": False,
     "yes": True,
 }
-_NUMBER = re.compile(r"\s+-?\d+$")  # -1, 0 or 1 in VOC's lists of a class, a class in those of others
+# -1, 0 or 1 in VOC's lists of a class, a class in those of others; or the annotation: a.jpg a.xml
+_BESIDE = re.compile(r"\s+-?\d+$|(?<=\.\w{3})\s+\S+\.(xml|txt|json|png)$", re.IGNORECASE)
 
 
 def split_and_rest(name: str) -> tuple[str | None, str]:
@@ -69,7 +82,8 @@ def split_and_rest(name: str) -> tuple[str | None, str]:
 
     A name with words of both, such as train_val, is that of the pictures to train on if "train" is first.
     """
-    words = [_whole(word) for word in _WORD.findall(_CAPITAL.sub(" ", unicodedata.normalize("NFC", name)))]
+    name = _HOLD_OUT.sub("holdout", unicodedata.normalize("NFC", name))
+    words = [_whole(word) for word in _WORD.findall(_CAPITAL.sub(" ", name))]
     found = [TRAIN if word in _TRAIN else VAL for word in words if word in _TRAIN | _VAL]
     rest = " ".join(word for word in words if word not in _TRAIN | _VAL)
     return (found[0] if found else None), rest
@@ -135,7 +149,7 @@ def match_lines(lines: Iterable[str], known: Mapping[str, str]) -> tuple[set[str
 
 def keys_of_line(line: str) -> list[str]:
     """The names without suffix that a line of a list may mean, in the order in which to try them."""
-    texts = (line, _NUMBER.sub("", line))
+    texts = (line, _BESIDE.sub("", line))
     return [key for text in texts for key in _keys(text.strip("\"'"))]
 
 

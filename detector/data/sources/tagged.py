@@ -1,6 +1,7 @@
 """One picture with its tags, and where it is."""
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +66,7 @@ def placed(each: Tagged, places: Sequence[Path]) -> Tagged:
         return each
     name = each.file.as_posix().replace("\\", "/")
     place = next(
-        (place for place in places if in_any_form(place / each.file).is_file()),
+        (place for place in places if os.path.isfile(in_any_form(place / each.file))),  # a name may be long
         next((place for place in places if (place / name).parent.is_dir()), places[0]),
     ).resolve()
     return each._replace(file=in_any_form(place / each.file), root=place)

@@ -1,6 +1,7 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from detector.data.sources.stated_splits import (
 from detector.data.sources.tagged import Tagged, placed, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
+_NDJSON = ".ndjson"
 _TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
 
 
@@ -230,6 +232,11 @@ def _of_row(row: Row) -> Tagged:
 
 
 def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
+    if labels.suffix.lower() == _NDJSON:
+        raise DataError(
+            f"{labels} is NDJSON, as the platforms of Ultralytics and Labelbox export it, which is not read: "
+            "export YOLO, or convert it to COCO"
+        )
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(
             f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .xlsx, .jsonl), a "
@@ -243,6 +250,7 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
             f"{labels} has no box in its {len(images)} images; classes without boxes are read from a table, "
             "with lines such as a.jpg,cat;dog"
         )
+    _warn_of_scores(labels, [box.score for image in images for box in image.boxes])
     own = labels.is_dir() and yolo.find_names(labels) and folder.resolve().is_relative_to(labels.resolve())
     without = yolo.without_labels(folder, images) if own else []
     if without:
@@ -263,6 +271,16 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
         )
         for each in images
     ]
+
+
+def _warn_of_scores(labels: Path, scores: Sequence[float | None]) -> None:
+    if known := [score for score in scores if score is not None]:
+        warnings.warn(
+            f"{labels}: {counted(len(known), 'box has a score', 'boxes have scores')}, from {min(known):.3g} "
+            f"to {max(known):.3g}, as those that a model found: all are taken for true, so see that a person "
+            "has corrected them",
+            stacklevel=2,
+        )
 
 
 def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
@@ -304,10 +322,11 @@ def _find_labels(folder: Path) -> Path | None:
     found = _files_of_labels(folder, (*_TABLES, *_ANNOTATIONS))
     if not found:
         found = [path for place in _places_of_files(folder)[1:] for path in _files_of_labels(place)]
+    found = found or [path for path in visible(folder) if path.suffix.lower() == _NDJSON]
     if not found:  # else it is a list, or a text about the data
         texts = (path for path in _files_of_labels(folder, (".txt",)) if split_of(path.stem) is None)
         found = [path for path in texts if is_sheet_of_pictures(path)]
-    if len(found) > 1 and all(path.suffix.lower() == ".xml" for path in found):
+    if all(path.suffix.lower() == ".xml" for path in found) and (len(found) > 1 or any(map(_is_voc, found))):
         return folder
     if len(found) > 1:
         if tool := other_tool(_json(found[0])):
@@ -323,6 +342,12 @@ def _files_of_labels(folder: Path, suffixes: Sequence[str] = _ANNOTATIONS) -> li
     labels = [path for path in found if not path.stem.lower().startswith("sample_submission")]
     labels = [path for path in labels if path.suffix.lower() != ".csv" or has_columns(path)]
     return labels if len(found) > 1 and labels else found
+
+
+def _is_voc(path: Path) -> bool:
+    """Whether an XML file is of one picture, as VOC's are, and not CVAT's of all."""
+    with open(path, "rb") as file:
+        return re.search(rb"<annotation[\s>]", file.read(4000)) is not None
 
 
 def _json(path: Path) -> object:

@@ -2,10 +2,15 @@
 
 import base64
 import json
+from pathlib import Path
+from zlib import crc32
 
 import pytest
+from PIL import Image
 
+from detector.data.datasets.coco import COCODataset
 from detector.data.formats import review_import
+from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
 VALUE = {"x": 10.0, "y": 20.0, "width": 20.0, "height": 40.0, "rotation": 0}
@@ -246,3 +251,209 @@ def test_xml_of_absurd_depth_is_refused_quickly(tmp_path):
     (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", "<box>" * 300_000 + "</box>" * 300_000))
     with pytest.raises(DataError, match=r"a\.xml: it has elements within elements, more than 100 deep"):
         review_import(tmp_path / "a.xml")
+
+
+def write(folder, files):
+    """Pictures of 80 x 60 pixels that differ, and other files with their content."""
+    for name, content in files.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix in (".jpg", ".png"):
+            color = tuple((crc32(name.encode()) % 2**24).to_bytes(3, "big"))
+            Image.new("RGB", (80, 60), color).save(path)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def found_in(pictures, labels=None):
+    """The corners of the boxes of each picture."""
+    return {each.name: [box.box for box in each.boxes] for each in find_tags(pictures, labels)[0]}
+
+
+LINE, MIDDLE = "0 .5 .5 .5 .5\n", (20, 15, 60, 45)
+OBJECT = (
+    "<object><name>cat</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>60</xmax><ymax>45</ymax></bndbox>"
+    "</object>"
+)
+
+
+def voc(file_name, more="", first=1):
+    size = "<size><width>80</width><height>60</height></size>"
+    thing = OBJECT.format(20 + first, 15 + first)
+    return f"<annotation>{more}<filename>{file_name}</filename>{size}{thing}</annotation>"
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("../../../home/me/.local/share/label-studio/media/upload/1/0123abcd-a_b.jpg", "a b.jpg"),
+        ("/data/upload/1/0123abcd-gr%C3%BCn.jpg", "grün.jpg"),
+        ("/data/local-files/?d=photos/sub/gr%C3%BCn.jpg", "sub/grün.jpg"),
+        ("../../srv/photos/sub/grün.jpg", "sub/grün.jpg"),
+        ("images/a b.jpg", "a b.jpg"),
+        ("s3://bucket/sub/grün.jpg", "sub/grün.jpg"),
+    ],
+)
+@pytest.mark.parametrize("size", [{"width": 80, "height": 60}, {"width": None, "height": None}])
+@pytest.mark.parametrize("contributor", ["Label Studio", "Label Studio Converter"])
+def test_addresses_in_coco_of_label_studio(tmp_path, address, name, size, contributor):
+    content = {
+        "info": {"contributor": contributor},
+        "images": [{"id": 0, "file_name": address, **size}],
+        "categories": [{"id": 0, "name": "cat"}],
+        "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [20, 15, 40, 30]}],
+    }
+    write(tmp_path, {f"photos/{name}": "", "result.json": content})
+    assert found_in(tmp_path / "photos", tmp_path / "result.json") == {name: [MIDDLE]}
+
+
+@pytest.mark.parametrize("written", ["gr%C3%BCn", "0123abcd-gr%C3%BCn"])
+@pytest.mark.parametrize("name", ["grün.jpg", "sub/grün.jpg"])
+def test_files_of_boxes_that_label_studio_names_by_addresses(tmp_path, name, written):
+    write(tmp_path, {f"photos/{name}": "", "photos/other.jpg": ""})
+    by_tool = "<owner><name>Label Studio</name></owner>"
+    write(tmp_path / "voc/Annotations", {f"{written}.xml": voc(f"{written}.jpg", by_tool, first=0)})
+    write(tmp_path / "yolo", {f"labels/{written}.txt": LINE, "classes.txt": "cat\n"})
+    write(tmp_path / "yolo", {"notes.json": {"categories": [{"id": 0, "name": "cat"}]}})
+    with pytest.warns(UserWarning, match=r"1 picture is left out.*other\.jpg"):
+        assert found_in(tmp_path / "photos", tmp_path / "voc") == {name: [MIDDLE]}
+    with pytest.warns(UserWarning, match=r"1 picture is left out.*other\.jpg"):
+        assert found_in(tmp_path / "photos", tmp_path / "yolo") == {name: [MIDDLE]}
+
+
+def test_a_table_of_label_studio_with_regions_is_named(tmp_path):
+    cell = json.dumps([VALUE | SIZE | {"rectanglelabels": ["cat"]}]).replace('"', '""')
+    write(tmp_path, {"a.jpg": "", "result.csv": f'"id","image","label"\n1,"a.jpg","{cell}"\n'})
+    with pytest.raises(DataError, match=r"result\.csv is a table of Label Studio .* export .* as JSON"):
+        find_tags(tmp_path, None)
+
+
+def test_a_cell_may_be_longer_than_the_name_of_a_file(tmp_path):
+    caption = "a cat sits " * 40
+    write(
+        tmp_path,
+        {
+            "a.jpg": "",
+            "b.jpg": "",
+            "t.csv": f"file,caption,label\na.jpg,{caption},cat\nb.jpg,{caption},dog\n",
+        },
+    )
+    assert {each.name: each.labels for each in find_tags(tmp_path, None)[0]} == {
+        "a.jpg": ("cat",),
+        "b.jpg": ("dog",),
+    }
+
+
+def test_folders_of_fiftyone(tmp_path):
+    pictures = {"data/a.jpg": "", "data/sub/a.jpg": ""}
+    write(tmp_path / "voc", pictures | {"labels/a.xml": voc("a.jpg"), "labels/sub/a.xml": voc("sub/a.jpg")})
+    assert found_in(tmp_path / "voc") == {"a.jpg": [MIDDLE], "sub/a.jpg": [MIDDLE]}
+    texts = {"data/a.txt": LINE, "data/sub/a.txt": "", "obj.names": "cat\n"}
+    write(tmp_path / "yolo", pictures | texts | {"images.txt": "data/a.jpg\ndata/sub/a.jpg\n"})
+    assert found_in(tmp_path / "yolo") == {"a.jpg": [MIDDLE], "sub/a.jpg": []}
+
+
+def test_lists_that_labelimg_writes_into_each_folder(tmp_path):
+    pictures = {"a.jpg": "", "sub/b.jpg": "", "a.txt": LINE, "sub/b.txt": "1 .5 .5 .5 .5\n"}
+    write(tmp_path, pictures | {"classes.txt": "cat\n", "sub/classes.txt": "cat\ndog\n"})
+    assert {each.name: each.labels for each in find_tags(tmp_path, None)[0]} == {
+        "a.jpg": ("cat",),
+        "sub/b.jpg": ("dog",),
+    }
+    write(tmp_path, {"sub/classes.txt": "dog\ncat\n"})
+    with pytest.raises(DataError, match=r"sub/classes\.txt has 'dog' as number 0, and another .* has 'cat'"):
+        find_tags(tmp_path, None)
+
+
+def coco(*boxes, **more):
+    return {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 80, "height": 60, **more}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": number, "image_id": 1, "category_id": 1, "bbox": [*box], **MEASURED}
+            for number, box in enumerate(boxes)
+        ],
+    }
+
+
+MEASURED = {"area": 9, "iscrowd": 0}
+IN_SHARES = (
+    voc("a.jpg")
+    .replace(">21<", ">.2<")
+    .replace(">16<", ">.2<")
+    .replace(">60<", ">.9<")
+    .replace(">45<", ">1<")
+)
+CORNERS = [(40, 30, 79, 59), (50, 40, 70, 55), (30, 20, 60, 59)]
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"c.json": coco((0.1, 0.2, 0.5, 0.5))}, "shares of the image, expected pixels"),
+        ({"a.xml": IN_SHARES}, "shares of the image, expected pixels"),
+        (
+            {"c.json": coco(*CORNERS)},
+            r"3 of 3 boxes .* such as the bbox \[40.* x1, y1, x2, y2 all are inside",
+        ),
+        ({"a.txt": LINE, "data.yaml": "nc: 2\nnames: [cat]"}, "has nc: 2 and 1 names"),
+        ({"a.txt": LINE, "obj.names": "cat", "classes.txt": "dog"}, "classes.txt has 'dog' as number 0"),
+        ({"a.ndjson": "{}"}, "NDJSON, .* Ultralytics and Labelbox .* export YOLO"),
+        ({"m.json": [{"filename": "a.jpg", "ann": {"bboxes": [[1, 1, 9, 9]]}}]}, "MMDetection"),
+        ({"m.json": [{"file_name": "a.jpg", "annotations": [{"bbox": [1, 1, 9, 9]}]}]}, "detectron2"),
+        ({"m.json": {"LabelName": "/m/0bl9f", "Subcategory": []}}, "Open Images"),
+    ],
+)
+def test_what_would_be_misread_is_an_error(tmp_path, files, told):
+    write(tmp_path, {"a.jpg": ""} | files)
+    with pytest.raises(DataError, match=told):
+        find_tags(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"a.txt": "0 .5 .5 .5 .5 .31", "obj.names": "cat"}, r"1 box has a score, from 0\.31 to 0\.31, as"),
+        ({"c.json": coco((10, 20, 30, 30), neg_category_ids=[1])}, "as in LVIS, .* taken for absent"),
+    ],
+)
+def test_what_may_be_wrong_is_told(tmp_path, files, told):
+    write(tmp_path, {"a.jpg": ""} | files)
+    with pytest.warns(UserWarning, match=told):
+        assert len(find_tags(tmp_path, None)[0][0].boxes) == 1
+
+
+def test_a_class_that_open_images_denies_is_not_shown(tmp_path):
+    table = "ImageID,Source,LabelName,Confidence\na,verification,/m/01,1\na,verification,/m/02,0\n"
+    write(tmp_path, {"a.jpg": "", "b.jpg": "", "t.csv": f"{table}b,verification,/m/02,1\n"})
+    with pytest.warns(UserWarning, match="1 line has the confidence 0"):
+        found = {each.name: each.labels for each in find_tags(tmp_path, None)[0]}
+    assert found == {"a.jpg": ("/m/01",), "b.jpg": ("/m/02",)}
+
+
+@pytest.mark.parametrize("there", ["sub/a.jpg", "sub\\a.jpg"])
+def test_a_backslash_parts_folders_unless_it_is_part_of_a_name(tmp_path, there):
+    write(tmp_path, {there: ""})
+    write(tmp_path, {"coco.json": coco((20, 15, 40, 30)) | {"images": [IMAGE | {"file_name": "sub\\a.jpg"}]}})
+    box = '<box label="cat" xtl="20" ytl="15" xbr="60" ybr="45"/>'
+    image = f'<image id="0" name="sub\\a.jpg" width="80" height="60">{box}</image>'
+    write(tmp_path, {"cvat.xml": f"<annotations>{image}</annotations>"})
+    for labels in ("coco.json", "cvat.xml"):
+        assert found_in(tmp_path, tmp_path / labels) == {there: [MIDDLE]}
+    dataset = COCODataset(tmp_path, "", annotations="coco.json", images=".")
+    assert dataset.image_path(0) == tmp_path / there
+
+
+IMAGE = {"id": 1, "width": 80, "height": 60}
+
+
+def test_blanks_around_the_name_of_a_folder_are_no_other_class(tmp_path):
+    write(tmp_path, {"cat /a.jpg": "", "cat/b.jpg": "", "dog/c.jpg": ""})
+    assert {each.labels for each in find_tags(tmp_path, None)[0]} == {("cat",), ("dog",)}
+
+
+def test_a_comma_is_part_of_the_class_of_a_box(tmp_path):
+    rows = 'a.jpg,20,15,60,45,"tench, Tinca"\na.jpg,1,1,9,9,cat\nb.jpg,20,15,60,45,"cat, dog"\n'
+    write(tmp_path, {"a.jpg": "", "b.jpg": "", "t.csv": f"file,xmin,ymin,xmax,ymax,label\n{rows}"})
+    found = {each.name: [box.label for box in each.boxes] for each in find_tags(tmp_path, None)[0]}
+    assert found == {"a.jpg": ["tench, Tinca", "cat"], "b.jpg": ["cat, dog"]}

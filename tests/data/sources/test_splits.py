@@ -23,7 +23,8 @@ from detector.utils.errors import DataError
         ("train Training TRAIN train2017 trainval trainval35k train_val seg_train TrainSet", "train"),
         ("Train_Data training_set train1 train-images ILSVRC2012_img_train tr", "train"),
         ("val Valid validation Test Testing test2017 test-dev2017 minival2014 seg_test PrivateTest", "val"),
-        ("test1 dev eval Test_set val_256", "val"),
+        ("test1 dev eval Test_set val_256 tst vld hold-out holdout val_list walidacja Testowe", "val"),
+        ("trn trn_images train_list treningowy träning", "train"),
         ("Trainingsdaten Trainingsbilder Trainingsdatensatz entrenamiento données_d'apprentissage", "train"),
         ("entrainement treino dados_de_treinamento addestramento 训练集 訓練データ 学習用", "train"),
         ("Testdaten Validierungsdaten prueba datos_de_prueba validación teste convalida", "val"),
@@ -120,6 +121,7 @@ def voc(folder, names, lists):
         {"Main/train.txt": ["a.jpg", "b.jpg"], "Main/val.txt": ["JPEGImages/c.jpg", "./JPEGImages/d.jpg"]},
         {"Main/train.txt": ["/VOC/JPEGImages/a.jpg", "x\\JPEGImages\\b.jpg"], "Main/val.txt": ["c.xml", "d"]},
         {"Train.txt": ['"a"', "b\r"], "Validation.txt": ["c", "d"]},
+        {"train_list.txt": ["a.jpg a.xml", "x/b.jpg\tb.xml"], "val_list.txt": ["c.jpg c.xml", "d.jpg d.xml"]},
         {"Main/cat_train.txt": ["a  1", "b -1"], "Main/cat_val.txt": ["c  0", "d 1"]},
         {
             "Main/train.txt": ["a", "b"],
