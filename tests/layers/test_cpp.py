@@ -58,9 +58,8 @@ def test_a_program_calls_an_op(tmp_path: Path) -> None:
     ],
 )
 def test_cmake_says_what_is_missing(tmp_path: Path, torch_target: str, message: str) -> None:
-    (tmp_path / "CMakeLists.txt").write_text(
-        f"cmake_minimum_required(VERSION 3.18)\nproject(p NONE)\n{torch_target}\nfind_package(detector REQUIRED)"
-    )
+    start = "cmake_minimum_required(VERSION 3.18)\nproject(p NONE)\n"
+    (tmp_path / "CMakeLists.txt").write_text(f"{start}{torch_target}find_package(detector REQUIRED)")
     shutil.copytree(PACKAGE / "cmake", tmp_path / "other/cmake")  # without a library beside it
     configured = configure(tmp_path, tmp_path / "other")
     assert configured.returncode != 0
