@@ -72,9 +72,10 @@ def read_found(path: Path) -> Found:
     with reading(path, _KIND):
         suffix = path.suffix.lower()
         if suffix not in (".json", ".jsonl"):
-            raise DataError(
-                f"it is of the kind {suffix or 'without a suffix'}, expected .json, .jsonl or a folder"
-            )
+            kind, hint = suffix or "without a suffix", ""
+            if suffix in (".mat", ".pkl", ".npz"):
+                hint = "; proposals of another project are for detector convert-proposals"
+            raise DataError(f"it is of the kind {kind}, expected .json, .jsonl or a folder{hint}")
         if suffix == ".json":
             return _from_json(json.loads(read_text(path, _KIND)))
     mistakes = ErrorList(path)

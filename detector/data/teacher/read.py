@@ -27,8 +27,9 @@ _MOST_OUTSIDE = (
 def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
     """What a teacher found in the images of a split, by their ids.
 
-    Boxes are clipped to their image, and turned with a picture that EXIF turns. An image that is not in the result is one that the teacher has not seen;
-    where the file has no entries for images without boxes, the teacher has seen all.
+    Boxes are clipped to their image, and turned with a picture that EXIF turns. An image that is not in the
+    result is one that the teacher has not seen; where the file has no entries for images without boxes, the
+    teacher has seen all.
 
     Args:
         path: of :func:`read_found`.
