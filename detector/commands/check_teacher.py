@@ -6,9 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from detector.config import Settings
 from detector.data.build import build_training_set, name_classes
 from detector.data.training_set import TrainingSet
@@ -16,7 +13,7 @@ from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.summary import align
-from detector.self_training.fuse import support
+from detector.self_training.fuse import Support, support
 from detector.self_training.networks import predict_all, restore_network
 from detector.self_training.pseudo_boxes import trust_of
 from detector.utils.distributed import find_device
@@ -88,7 +85,9 @@ def teacher_table(values: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(align(rows))
 
 
-def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> tuple[TrainingSet, list[Tensor]]:
+def _compare(
+    cfg: Settings, training_set: TrainingSet, weights: Path
+) -> tuple[TrainingSet, list[Support | None]]:
     """The images, evenly spread, that a weak detector has scored, and its support for each box there."""
     device = find_device(cfg.device)
     checkpoint = load_checkpoint(weights)
@@ -97,7 +96,7 @@ def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> tuple[T
     dataset = training_set.dataset
     indices = range(0, len(dataset), -(-len(dataset) // _MOST))
     scores = predict_all(cfg, model, dataset, indices, build_precision(cfg, device), training_set.proposals)
-    supports = [torch.zeros(0) for _ in dataset.image_ids]
+    supports = list[Support | None]([None] * len(dataset))
     seen = {}
     for index, each in zip(indices, scores, strict=True):
         image_id = dataset.image_ids[index]

@@ -1,16 +1,18 @@
 """Pseudo boxes from two sources: a weak detector, trained on tags, and a teacher that knows other things.
 
-How far a class of the teacher is trusted is estimated without boxes, from two independent checks:
+How far a class of the teacher is trusted is the lesser of two estimates of the precision of its boxes:
 
 * Tags. Where an image is known not to show a class, each of the teacher's boxes of it is false. If false
-  boxes are as frequent in images that show it, their share there, and so the precision, is known, for each
-  threshold of the score. The recall of its image labels is known as well.
-* The weak detector. The scores that it gives to the teacher's boxes, relative to its best one in the image,
-  tell whether it takes them for the object.
+  boxes are as frequent in images that show it, their share there is known, for each threshold of the score.
+  Boxes in the wrong place, or of parts, are not seen.
+* The weak detector. It supports a box if no box beside it has a much better score. It is wrong itself, so the
+  share of supported boxes is compared with two others: with what it would support if all were right, its mean
+  score of its own best boxes, and with what it supports by chance, the share of all proposals.
 
-With no trust the result is what the weak detector found alone; with full trust it is what the teacher found,
-filtered by the tags. The Faster R-CNN learns each box with the weight that it has here; the steps with its
-own moving average (SELF_TRAIN.TEACHER_STEPS) come after that and may overrule both.
+Both are lower confidence bounds. With no trust the result is what the weak detector found alone; with full
+trust it is what the teacher found, filtered by the tags. The Faster R-CNN learns each box with the weight
+that it has here; the steps with its own moving average (SELF_TRAIN.TEACHER_STEPS) come after that and may
+overrule both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +26,19 @@ from detector.layers import nms
 from detector.structures import Detections, Scores, TeacherBoxes, box_iou
 
 _SAME = 0.5  # IoU of two boxes of a class that are taken for one object
-_NEAR = 0.7  # IoU of a proposal that stands for a box of the teacher
-_SUPPORTED = 0.2  # share of the best score of the image: with more, the weak detector supports a box
+_BESIDE = 0.1  # IoU of a box that is another opinion about the same place
+_MUCH = 0.5  # a box with less than this share of the best score beside it is not supported
+_SAMPLE = 50  # proposals of an image that measure what is supported by chance
 _LEAST = 0.1  # a box of less weight is not learned
+
+
+@dataclass(frozen=True)
+class Support:
+    """What a weak detector says of the T boxes of a teacher in one image, and of C classes."""
+
+    agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan of boxes without a class
+    best: Tensor  # (C,) its best score
+    chance: Tensor  # (C,) share of the proposals that it supports
 
 
 @dataclass(frozen=True)
@@ -34,15 +46,15 @@ class Trust:
     """How far the C classes of a teacher are trusted, and why; all (C,) float32 in [0, 1]."""
 
     thresholds: Tensor  # boxes of lower scores are left out; inf: all
-    precision: Tensor  # share of its boxes in images with the tag that are more than chance
+    precision: Tensor  # share of its boxes in images with the tag that are more than chance, at least
     recall: Tensor  # share of the images with the tag in which it finds the class
     denied: Tensor  # share of the images without the tag in which it finds the class
-    agreement: Tensor  # share of its boxes in images with the tag that the weak detector supports
+    agreement: Tensor  # precision of its boxes in images with the tag by the weak detector, at least
 
     @property
     def of_boxes(self) -> Tensor:
         """The weight of a box that the teacher alone has found."""
-        return self.precision * self.agreement
+        return torch.minimum(self.precision, self.agreement)
 
     @property
     def overruling(self) -> Tensor:
@@ -62,23 +74,38 @@ class Trust:
         return found
 
 
-def support(found: TeacherBoxes, scores: Scores) -> Tensor:
-    """(T,) the score that a weak detector gives each box of a teacher, as a share of its best in the image.
+def support(found: TeacherBoxes, scores: Scores) -> Support:
+    """What a weak detector says of the boxes that a teacher found in an image.
 
-    The score of a box is the best of the proposals near it; 0 where there is none, nan without a class.
+    Args:
+        scores: of all proposals, of which the teacher's boxes may be some.
     """
-    if not len(found) or not len(scores.scores):
-        return torch.zeros(len(found)).where(found.labels >= 0, torch.nan)
-    boxes, values = scores.boxes.cpu(), scores.scores.cpu()
-    columns = found.labels.clamp(min=0)
-    near = torch.stack([box_iou(found.boxes[i : i + 1], boxes[:, c])[0] for i, c in enumerate(columns)])
-    of_class = values[:, columns].T  # (T, R)
-    best = of_class.where(near >= _NEAR, 0.0).amax(dim=1) / of_class.amax(dim=1).clamp(min=1e-12)
-    return best.where(found.labels >= 0, torch.nan)
+    boxes, values = scores.boxes.cpu(), scores.scores.cpu()  # (R, C, 4), (R, C)
+    count, classes = values.shape
+    agreed, chance = torch.full((len(found),), torch.nan), torch.zeros(classes)
+    if not count:
+        return Support(agreed.where(found.labels < 0, 0.0), torch.zeros(classes), chance)
+    some = torch.arange(0, count, -(-count // _SAMPLE))
+    for c in range(classes):
+        rows = found.labels == c
+        agreed[rows] = _supported(found.boxes[rows], boxes[:, c], values[:, c])
+        chance[c] = _supported(boxes[some, c], boxes[:, c], values[:, c]).mean()
+    return Support(agreed, values.amax(dim=0), chance)
+
+
+def _supported(boxes: Tensor, proposals: Tensor, scores: Tensor) -> Tensor:
+    """(T,) 1 where the proposals around a box have a score that is not much less than those beside it."""
+    overlap = box_iou(boxes, proposals)  # (T, R)
+    around = scores.where(overlap >= _SAME, 0.0).amax(dim=1)
+    beside = scores.where(overlap >= _BESIDE, 0.0).amax(dim=1)
+    return ((around > 0) & (around >= _MUCH * beside)).float()
 
 
 def estimate_trust(
-    teacher: Sequence[TeacherBoxes | None], shown: Tensor, known: Tensor, supports: Sequence[Tensor] | None
+    teacher: Sequence[TeacherBoxes | None],
+    shown: Tensor,
+    known: Tensor,
+    supports: Sequence[Support | None] | None,
 ) -> Trust:
     """The trust in each class of a teacher.
 
@@ -86,53 +113,78 @@ def estimate_trust(
         teacher: of each of N images; None: the teacher has not seen it.
         shown: (N, C) bool, the tags.
         known: (N, C) bool, False where nobody knows whether an image shows a class.
-        supports: of each image, by :func:`support`; None: there is no weak detector, and the agreement is 1.
+        supports: of each image that the teacher has seen; None: there is no weak detector, and the agreement
+            is 1.
     """
-    rows = [row for row, found in enumerate(teacher) if found is not None]
     columns = []
     for c in range(shown.shape[1]):
         counts = {True: 0, False: 0}  # images that show the class, and that are known not to
-        boxes: dict[bool, list[tuple[float, int, float]]] = {True: [], False: []}  # score, image, support
-        for row in rows:
-            found = teacher[row]
+        boxes: dict[bool, list[tuple[float, int, float]]] = {True: [], False: []}  # score, image, agreed
+        ours: list[tuple[float, float]] = []  # best, chance
+        for row, found in enumerate(teacher):
             if found is None or not known[row, c]:
                 continue
             tagged, of_class = bool(shown[row, c]), found.labels == c
             counts[tagged] += 1
-            agreed = torch.ones(len(found)) if supports is None else supports[row]
+            agreed, said = torch.ones(len(found)), None if supports is None else supports[row]
+            if said is not None:
+                agreed = said.agreed
+                ours += [(float(said.best[c]), float(said.chance[c]))] * tagged
             pairs = zip(found.scores[of_class].tolist(), agreed[of_class].tolist(), strict=True)
             boxes[tagged] += [(score, row, value) for score, value in pairs]
-        columns.append(_of_class(boxes, counts))
+        best, chance = torch.tensor(ours).mean(dim=0).tolist() if ours else (1.0, 0.0)
+        columns.append(_of_class(boxes, counts, best, chance))
     return Trust(*torch.tensor(columns, dtype=torch.float32).reshape(-1, 5).unbind(dim=1))
 
 
 def _of_class(
-    boxes: Mapping[bool, list[tuple[float, int, float]]], counts: Mapping[bool, int]
+    boxes: Mapping[bool, list[tuple[float, int, float]]],
+    counts: Mapping[bool, int],
+    best: float,
+    chance: float,
 ) -> tuple[float, float, float, float, float]:
     """The five values of :class:`Trust` of a class.
 
-    With n boxes of at least a score in images with the tag, and f expected to be false by those without it,
-    n - f are right. The threshold is the one of the highest F1 = 2 (n - f) / (n + m), where m is the
-    greatest n - f of any. Of the precision, (n - f) / n, the standard deviation of f is subtracted.
+    With n boxes of at least a score in images with the tag, and at most f expected to be false by those
+    without it, n - f are right. The threshold is the one of the highest F1 = 2 (n - f) / (n + m), where m is
+    the greatest n - f of any.
     """
-    ratio = counts[True] / counts[False] if counts[False] else 0.0
     right, wrong = (torch.tensor([box[0] for box in boxes[tagged]]) for tagged in (True, False))
     if not len(right):
         return float("inf"), 0.0, 0.0, 0.0, 0.0
     candidates = right.unique()  # ascending
     n = (right >= candidates[:, None]).sum(dim=1).double()
     false = (wrong >= candidates[:, None]).sum(dim=1).double()
-    net = n - ratio * false
-    best = int((net / (n + net.max().clamp(min=1e-9))).argmax())  # the first, so the lowest of equal ones
-    threshold, expected = float(candidates[best]), ratio * float(false[best])
-    deviation = expected**0.5 + ratio * float(false[best]) ** 0.5
-    precision = max(0.0, float(net[best]) - deviation) / float(n[best])
+    net = (n - _most_false(false, counts)).clamp(min=0)
+    row = int((net / (n + net.max().clamp(min=1e-9))).argmax())  # the first, so the lowest of equal ones
+    threshold, precision = float(candidates[row]), float(net[row] / n[row])
     kept = {tagged: [box for box in boxes[tagged] if box[0] >= threshold] for tagged in boxes}
     images = {tagged: len({row for _, row, _ in kept[tagged]}) for tagged in kept}
     recall = images[True] / counts[True]
     denied = images[False] / counts[False] if counts[False] else 0.0
-    agreed = sum(value >= _SUPPORTED for _, _, value in kept[True]) / len(kept[True])
-    return threshold, precision, recall, denied, agreed
+    agreed = _at_least(sum(value for _, _, value in kept[True]), len(kept[True]))
+    # A weak detector whose own boxes are no better than chance cannot tell.
+    agreement = min(1.0, max(0.0, (agreed - chance) / (best - chance))) if best > chance else 1.0
+    return threshold, precision, recall, denied, agreement
+
+
+def _most_false(false: Tensor, counts: Mapping[bool, int]) -> Tensor:
+    """How many boxes in images with the tag may be false, of as many in those without it.
+
+    The expectation and one standard deviation more, as Wilson's interval has them for a binomial: both counts
+    are Poisson's. Without any image to compare, none.
+    """
+    if not counts[False]:
+        return torch.zeros_like(false)
+    ratio = counts[True] / counts[False]
+    return ratio * (false + 0.5) + (ratio * (1 + ratio) * (false + 0.25)).sqrt()
+
+
+def _at_least(successes: float, count: int) -> float:
+    """A share less one standard deviation: the lower end of Wilson's interval."""
+    share = successes / count
+    center, deviation = share + 0.5 / count, (share * (1 - share) / count + 0.25 / count**2) ** 0.5
+    return (center - deviation) / (1 + 1 / count)
 
 
 def fuse(

@@ -1,0 +1,242 @@
+"""How well the estimated trust in a teacher, and the advice, fit the truth: many simulated teachers.
+
+    python benchmarks/teacher_trust.py toybox runs/toybox_pcl [--seeds 3] [--images N] [KEY VALUE ...]
+
+The first argument is a data set of few_boxes.py, the second the folder of a weak detector that was trained on
+it. The teachers are those of teachers.py, and others whose boxes tags cannot judge, PLACES. For each teacher
+and class that it finds:
+
+* "trust" and "true": the estimated and the true precision of its boxes in images with the tag, of those that
+  are learned. "tags" and "weak" are the two estimates of which the trust is the lesser.
+* "alone", "with tags", "not": F1 in percent at IoU 0.5, with the training images' ground truth, of the boxes
+  that a student would learn: all of the teacher's; both, each with its weight; those of the weak detector.
+  The advice is right if the F1 that it names is less than 1 below the best of the three.
+
+Nothing is trained. Writes benchmarks/results/teacher_trust_SET.json.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from few_boxes import DATA, take_data_set
+from measure import environment
+from teachers import QUALITIES, Quality, clipped, simulate
+from torch import Tensor
+from tqdm import tqdm
+
+from detector.config import load_cfg
+from detector.data.build import build_training_set, name_classes
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.proposals.file import JoinedProposals
+from detector.engine.build import build_precision
+from detector.engine.checkpoint import load_checkpoint
+from detector.self_training.build import build_pseudo_boxes
+from detector.self_training.fuse import estimate_trust, fuse, select, support
+from detector.self_training.networks import predict_all, restore_network
+from detector.structures import Annotation, Scores, TeacherBoxes, box_iou
+
+ROOT = Path(__file__).resolve().parent.parent
+SIMILAR = 1.0  # F1 in percent: advice that costs less is right
+# The classes are right, the places are not: half of each object, anywhere, the whole image, moved sides.
+PLACES = {
+    "halves": Quality(parts=1.0, jitter=0.03),
+    "moved": Quality(missed=0.1, extra=0.2),
+    "whole": Quality(missed=0.1),
+    "shaky": Quality(missed=0.2, jitter=0.2, extra=0.3),
+}
+
+
+def all_teachers(dataset: AnnotatedImages, seeds: int) -> dict[str, list[TeacherBoxes]]:
+    """The boxes of each simulated teacher in each image, by QUALITY_SEED."""
+    columns = {name: column for column, name in enumerate(dataset.class_names)}
+    found = {}
+    for quality, values in {**QUALITIES, **PLACES}.items():
+        for seed in range(seeds):
+            rng = np.random.default_rng([seed, 59])
+            images = []
+            boxes_of = simulate(dataset, values, seed)
+            for index, image_id in enumerate(dataset.image_ids):
+                rows = boxes_of[image_id]
+                for row in rows:
+                    row["box"] = _placed(quality, row["box"], dataset.image_size(index), rng)
+                rows = sorted((row for row in rows if row["box"]), key=lambda row: -row["score"])
+                images.append(
+                    TeacherBoxes(
+                        torch.tensor([row["box"] for row in rows]).reshape(-1, 4),
+                        torch.tensor([row["score"] for row in rows]),
+                        torch.tensor([columns[row["label"]] for row in rows], dtype=torch.int64),
+                    )
+                )
+            found[f"{quality}_{seed}"] = images
+    return found
+
+
+def _placed(
+    quality: str, box: list[float], size: tuple[int, int], rng: np.random.Generator
+) -> list[float]:
+    height, width = size
+    x1, y1, x2, y2 = box
+    if quality == "whole":
+        return [0.0, 0.0, float(width), float(height)]
+    if quality == "moved":
+        x, y = rng.uniform(0, width - (x2 - x1)), rng.uniform(0, height - (y2 - y1))
+        return clipped(np.array([x, y, x + x2 - x1, y + y2 - y1]), size)
+    return box
+
+
+def f1(found: Sequence[tuple[Tensor, Tensor]], truth: Sequence[Tensor]) -> float:
+    """Of boxes (D, 4) with weights (D,) and ground-truth boxes (G, 4) of each image, in percent."""
+    weight = right = objects = recalled = 0.0
+    for (boxes, weights), of_image in zip(found, truth, strict=True):
+        match = box_iou(boxes, of_image) >= 0.5  # (D, G)
+        weight += float(weights.sum())
+        right += float(weights[match.any(dim=1)].sum())
+        objects += len(of_image)
+        if match.numel():
+            recalled += float((weights[:, None] * match).amax(dim=0).sum())
+    precision, recall = right / max(weight, 1e-9), recalled / max(objects, 1)
+    return 200 * precision * recall / max(precision + recall, 1e-9)
+
+
+def measure(data_set: str, run: Path, seeds: int, images: int, overrides: Sequence[str]) -> dict[str, Any]:
+    words = [*overrides, "OUTPUT_DIR", str(run), "PROPOSALS.MAX_COUNT", "100000"]
+    cfg = load_cfg(ROOT / DATA[data_set], words)
+    training_set = build_training_set(cfg)
+    dataset = training_set.dataset
+    cfg = name_classes(cfg, dataset)
+    indices = range(len(dataset))[: images or None]
+    teachers = all_teachers(dataset, seeds)
+    joined = {
+        image_id: torch.cat([found[index].boxes for found in teachers.values()])
+        for index, image_id in enumerate(dataset.image_ids)
+    }
+    assert training_set.proposals is not None
+    proposals = JoinedProposals(training_set.proposals, joined)
+    weights = run / "model_final.pt"
+    model = restore_network(cfg, load_checkpoint(weights), weights, "weak")
+    choose = build_pseudo_boxes(cfg, training_set, of_student=False)
+    precision = build_precision(cfg, torch.device("cpu"))
+    ours, supports = [], {name: [] for name in teachers}  # type: ignore[var-annotated]
+    for index, scores in zip(
+        indices, predict_all(cfg, model, dataset, indices, precision, proposals), strict=True
+    ):
+        counts = [len(found[index]) for found in teachers.values()]
+        first = sum(counts)  # of our own proposals
+        parts = zip(scores.boxes[:first].split(counts), scores.scores[:first].split(counts), strict=True)
+        own = scores.boxes[first:], scores.scores[first:]
+        ours.append(choose(index, Scores(scores.image_id, *own)))
+        for (name, found), each in zip(teachers.items(), parts, strict=True):
+            joint = (torch.cat(pair) for pair in zip(each, own, strict=True))
+            supports[name].append(support(found[index], Scores(scores.image_id, *joint)))
+    shown = torch.from_numpy(training_set.labels())[indices]
+    truth = [dataset.annotation(index) for index in indices]
+    return {
+        "detector": _quality_of_ours(ours, truth, dataset.class_names),
+        "teachers": {
+            name: _compare(found[: len(indices)], supports[name], ours, shown, truth, dataset.class_names)
+            for name, found in tqdm(teachers.items())
+        },
+    }
+
+
+def _truth_of(truth: Sequence[Annotation | None], label: int) -> list[Tensor]:
+    return [each.boxes[(each.labels == label) & ~each.crowd] for each in truth if each is not None]
+
+
+def _quality_of_ours(ours: Any, truth: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Precision of the weak detector's boxes of each class, and its mean score."""
+    found = {}
+    for c, name in enumerate(names):
+        rows = [each[each.labels == c] for each in ours]
+        right = [
+            (box_iou(each.boxes, boxes) >= 0.5).any(dim=1)
+            for each, boxes in zip(rows, _truth_of(truth, c), strict=True)
+        ]
+        found[name] = {
+            "precision": round(float(torch.cat(right).float().mean()), 4),
+            "score": round(float(torch.cat([each.scores for each in rows]).mean()), 4),
+        }
+    return found
+
+
+def _compare(
+    teacher: list[TeacherBoxes], supports: Any, ours: Any, shown: Tensor, truth: Any, names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    trust = estimate_trust(teacher, shown, torch.ones_like(shown), supports)
+    values = trust.describe(names)
+    rows = zip(ours, teacher, shown.float(), strict=True)
+    fused = [fuse(own, found, labels, trust) for own, found, labels in rows]
+    selected = [select(found, labels, trust) for found, labels in zip(teacher, shown.float(), strict=True)]
+    result = {}
+    for c, name in enumerate(names):
+        boxes = _truth_of(truth, c)
+        chosen = [each.boxes[each.labels == c] for each in selected]
+        if not sum(map(len, chosen)):
+            continue
+        right = torch.cat(
+            [(box_iou(a, b) >= 0.5).any(dim=1) for a, b in zip(chosen, boxes, strict=True)]
+        )
+        alone = [(each.boxes[each.labels == c], torch.ones(int((each.labels == c).sum()))) for each in teacher]
+        both = [(each.boxes[each.labels == c], each.scores[each.labels == c]) for each in fused]
+        tags = [(each.boxes[each.labels == c], torch.ones(int((each.labels == c).sum()))) for each in ours]
+        result[name] = values[name] | {
+            "true": round(float(right.float().mean()), 4),
+            "boxes": len(right),
+            "f1": {
+                "alone": round(f1(alone, boxes), 2),
+                "with tags": round(f1(both, boxes), 2),
+                "not": round(f1(tags, boxes), 2),
+            },
+        }
+    return result
+
+
+def summarize(teachers: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """The figures of all classes of the teachers of each quality, and of all."""
+    groups: dict[str, list[dict[str, Any]]] = {"all": []}
+    for name, classes in teachers.items():
+        groups.setdefault(name.rpartition("_")[0], []).extend(classes.values())
+        groups["all"] += classes.values()
+    return {name: _summary(rows) for name, rows in groups.items() if rows}
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    trust, true = (np.array([row[key] for row in rows]) for key in ("of_boxes", "true"))
+    right = [row["f1"][row["advice"]] > max(row["f1"].values()) - SIMILAR for row in rows]
+    words = [row["advice"] for row in rows]
+    means = {key: round(float(np.mean([row["f1"][key] for row in rows])), 1) for key in rows[0]["f1"]}
+    return {
+        "classes": len(rows),
+        "trust": round(float(trust.mean()), 3),
+        "true": round(float(true.mean()), 3),
+        "error": round(float(np.abs(trust - true).mean()), 3),
+        "correlation": round(float(np.corrcoef(trust, true)[0, 1]), 3) if len(rows) > 2 else None,
+        "f1": means,
+        "advice": {word: words.count(word) for word in ("alone", "with tags", "not")},
+        "advice_right": round(float(np.mean(right)), 3),
+    }
+
+
+if __name__ == "__main__":
+    data_set = take_data_set()
+    parser = argparse.ArgumentParser(description="How well the trust in a teacher fits the truth")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--images", type=int, default=0, help="so many, the first (default: all)")
+    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
+    options = parser.parse_intermixed_args()
+    found = measure(data_set, options.run, options.seeds, options.images, options.overrides)
+    summary = summarize(found["teachers"])
+    for name, each in summary.items():
+        print(f"{name:<9}", json.dumps(each))
+    path = ROOT / f"benchmarks/results/teacher_trust_{data_set}.json"
+    date = datetime.now(timezone.utc).date().isoformat()
+    head = {"date": date, "run": str(options.run), "seeds": options.seeds, "overrides": options.overrides}
+    path.write_text(json.dumps(head | environment() | {"summary": summary} | found, indent=1) + "\n")
+    print(f"wrote {path.relative_to(ROOT)}")
