@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from few_boxes import DATA, take_data_set
-from measure import environment
+from measure import commit, machine_name
 from teachers import QUALITIES, Quality, clipped, simulate
 from torch import Tensor
 from tqdm import tqdm
@@ -77,9 +77,7 @@ def all_teachers(dataset: AnnotatedImages, seeds: int) -> dict[str, list[Teacher
     return found
 
 
-def _placed(
-    quality: str, box: list[float], size: tuple[int, int], rng: np.random.Generator
-) -> list[float]:
+def _placed(quality: str, box: list[float], size: tuple[int, int], rng: np.random.Generator) -> list[float]:
     height, width = size
     x1, y1, x2, y2 = box
     if quality == "whole":
@@ -94,6 +92,8 @@ def f1(found: Sequence[tuple[Tensor, Tensor]], truth: Sequence[Tensor]) -> float
     """Of boxes (D, 4) with weights (D,) and ground-truth boxes (G, 4) of each image, in percent."""
     weight = right = objects = recalled = 0.0
     for (boxes, weights), of_image in zip(found, truth, strict=True):
+        if not len(boxes) + len(of_image):
+            continue
         match = box_iou(boxes, of_image) >= 0.5  # (D, G)
         weight += float(weights.sum())
         right += float(weights[match.any(dim=1)].sum())
@@ -179,10 +179,10 @@ def _compare(
         chosen = [each.boxes[each.labels == c] for each in selected]
         if not sum(map(len, chosen)):
             continue
-        right = torch.cat(
-            [(box_iou(a, b) >= 0.5).any(dim=1) for a, b in zip(chosen, boxes, strict=True)]
-        )
-        alone = [(each.boxes[each.labels == c], torch.ones(int((each.labels == c).sum()))) for each in teacher]
+        right = torch.cat([(box_iou(a, b) >= 0.5).any(dim=1) for a, b in zip(chosen, boxes, strict=True)])
+        alone = [
+            (each.boxes[each.labels == c], torch.ones(int((each.labels == c).sum()))) for each in teacher
+        ]
         both = [(each.boxes[each.labels == c], each.scores[each.labels == c]) for each in fused]
         tags = [(each.boxes[each.labels == c], torch.ones(int((each.labels == c).sum()))) for each in ours]
         result[name] = values[name] | {
@@ -216,7 +216,9 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "trust": round(float(trust.mean()), 3),
         "true": round(float(true.mean()), 3),
         "error": round(float(np.abs(trust - true).mean()), 3),
-        "correlation": round(float(np.corrcoef(trust, true)[0, 1]), 3) if len(rows) > 2 else None,
+        "correlation": round(float(np.corrcoef(trust, true)[0, 1]), 3)
+        if trust.std() and true.std()
+        else None,
         "f1": means,
         "advice": {word: words.count(word) for word in ("alone", "with tags", "not")},
         "advice_right": round(float(np.mean(right)), 3),
@@ -237,6 +239,8 @@ if __name__ == "__main__":
         print(f"{name:<9}", json.dumps(each))
     path = ROOT / f"benchmarks/results/teacher_trust_{data_set}.json"
     date = datetime.now(timezone.utc).date().isoformat()
-    head = {"date": date, "run": str(options.run), "seeds": options.seeds, "overrides": options.overrides}
-    path.write_text(json.dumps(head | environment() | {"summary": summary} | found, indent=1) + "\n")
+    head = {"date": date, "machine": machine_name(torch.device("cpu")), "torch": torch.__version__}
+    head |= {"commit": commit(), "run": str(options.run), "seeds": options.seeds, "images": options.images}
+    head |= {"overrides": options.overrides}
+    path.write_text(json.dumps(head | {"summary": summary} | found, indent=1) + "\n")
     print(f"wrote {path.relative_to(ROOT)}")

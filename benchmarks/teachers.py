@@ -65,9 +65,9 @@ def simulate(dataset: AnnotatedImages, quality: Quality, seed: int) -> dict[str,
         for _ in range(rng.poisson(quality.extra)):
             boxes.append((int(rng.integers(count)), _anywhere(size, rng), rng.beta(2, 4)))
         found[image_id] = [
-            {"label": dataset.class_names[label], "box": clipped, "score": round(float(score), 4)}
+            {"label": dataset.class_names[label], "box": inside, "score": round(float(score), 4)}
             for label, box, score in boxes
-            if label not in unknown and (clipped := clipped(box, size))
+            if label not in unknown and (inside := clipped(box, size))
         ]
     return found
 

@@ -7,7 +7,7 @@ How far a class of the teacher is trusted is the lesser of two estimates of the 
   Boxes in the wrong place, or of parts, are not seen.
 * The weak detector. It supports a box if no box beside it has a much better score. It is wrong itself, so the
   share of supported boxes is compared with two others: with what it would support if all were right, its mean
-  score of its own best boxes, and with what it supports by chance, the share of all proposals.
+  score of its own best boxes, and with what it supports by chance, the share of the proposals elsewhere.
 
 Both are lower confidence bounds. With no trust the result is what the weak detector found alone; with full
 trust it is what the teacher found, filtered by the tags. The Faster R-CNN learns each box with the weight
@@ -38,7 +38,7 @@ class Support:
 
     agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan of boxes without a class
     best: Tensor  # (C,) its best score
-    chance: Tensor  # (C,) share of the proposals that it supports
+    chance: Tensor  # (C,) share of the proposals elsewhere than its best one that it supports
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def support(found: TeacherBoxes, scores: Scores) -> Support:
     for c in range(classes):
         rows = found.labels == c
         agreed[rows] = _supported(found.boxes[rows], boxes[:, c], values[:, c])
-        chance[c] = _supported(boxes[some, c], boxes[:, c], values[:, c]).mean()
+        best = boxes[values[:, c].argmax(), c]
+        others = boxes[some, c][box_iou(boxes[some, c], best[None])[:, 0] < _SAME]
+        chance[c] = _supported(others, boxes[:, c], values[:, c]).mean() if len(others) else 0.0
     return Support(agreed, values.amax(dim=0), chance)
 
 
