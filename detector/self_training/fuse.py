@@ -28,6 +28,7 @@ from detector.structures import Detections, Scores, TeacherBoxes, box_iou
 _SAME = 0.5  # IoU of two boxes of a class that are taken for one object
 _BESIDE = 0.1  # IoU of a box that is another opinion about the same place
 _MUCH = 0.5  # a box with less than this share of the best score beside it is not supported
+_ALONE = 0.9  # of a teacher's boxes and of the images with a class: with more, tags add little
 _SAMPLE = 50  # proposals of an image that measure what is supported by chance
 _LEAST = 0.1  # a box of less weight is not learned
 
@@ -37,7 +38,8 @@ class Support:
     """What a weak detector says of the T boxes of a teacher in one image, and of C classes."""
 
     agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan of boxes without a class
-    best: Tensor  # (C,) its best score
+    best: Tensor  # (C,) the score of its best box
+    confirmed: Tensor  # (C,) the best score of the teacher's boxes there; -inf: it has none
     chance: Tensor  # (C,) share of the proposals elsewhere than its best one that it supports
 
 
@@ -50,16 +52,17 @@ class Trust:
     recall: Tensor  # share of the images with the tag in which it finds the class
     denied: Tensor  # share of the images without the tag in which it finds the class
     agreement: Tensor  # precision of its boxes in images with the tag by the weak detector, at least
+    unfound: Tensor  # share of the weak detector's boxes that are right, of those that the teacher lacks
 
     @property
     def of_boxes(self) -> Tensor:
-        """The weight of a box that the teacher alone has found."""
+        """The weight of a box that the teacher alone has found: the precision of such, at least."""
         return torch.minimum(self.precision, self.agreement)
 
     @property
     def overruling(self) -> Tensor:
         """How far a box that the teacher did not find is none; the weight of such a box is 1 less this."""
-        return self.of_boxes * self.recall
+        return self.of_boxes * (1 - self.unfound)
 
     def describe(self, class_names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The values of each class, the two that follow from them, and the advice; None: no threshold."""
@@ -82,21 +85,25 @@ def support(found: TeacherBoxes, scores: Scores) -> Support:
     """
     boxes, values = scores.boxes.cpu(), scores.scores.cpu()  # (R, C, 4), (R, C)
     count, classes = values.shape
-    agreed, chance = torch.full((len(found),), torch.nan), torch.zeros(classes)
-    if not count:
-        return Support(agreed.where(found.labels < 0, 0.0), torch.zeros(classes), chance)
-    some = torch.arange(0, count, -(-count // _SAMPLE))
+    agreed = torch.full((len(found),), torch.nan)
+    best, chance, confirmed = torch.zeros(classes), torch.zeros(classes), torch.full((classes,), -torch.inf)
+    some = torch.arange(0, count, -(-max(count, 1) // _SAMPLE))
     for c in range(classes):
-        rows = found.labels == c
+        rows = (found.labels == c).nonzero()[:, 0]  # best first
         agreed[rows] = _supported(found.boxes[rows], boxes[:, c], values[:, c])
-        best = boxes[values[:, c].argmax(), c]
-        others = boxes[some, c][box_iou(boxes[some, c], best[None])[:, 0] < _SAME]
-        chance[c] = _supported(others, boxes[:, c], values[:, c]).mean() if len(others) else 0.0
-    return Support(agreed, values.amax(dim=0), chance)
+        if count:
+            best[c], top = values[:, c].max(dim=0)
+            there = box_iou(found.boxes[rows], boxes[top, c][None])[:, 0] >= _SAME
+            confirmed[c] = found.scores[rows][there].max() if there.any() else -torch.inf
+            others = boxes[some, c][box_iou(boxes[some, c], boxes[top, c][None])[:, 0] < _SAME]
+            chance[c] = _supported(others, boxes[:, c], values[:, c]).mean() if len(others) else 0.0
+    return Support(agreed, best, confirmed, chance)
 
 
 def _supported(boxes: Tensor, proposals: Tensor, scores: Tensor) -> Tensor:
     """(T,) 1 where the proposals around a box have a score that is not much less than those beside it."""
+    if not len(proposals):
+        return torch.zeros(len(boxes))
     overlap = box_iou(boxes, proposals)  # (T, R)
     around = scores.where(overlap >= _SAME, 0.0).amax(dim=1)
     beside = scores.where(overlap >= _BESIDE, 0.0).amax(dim=1)
@@ -122,7 +129,7 @@ def estimate_trust(
     for c in range(shown.shape[1]):
         counts = {True: 0, False: 0}  # images that show the class, and that are known not to
         boxes: dict[bool, list[tuple[float, int, float]]] = {True: [], False: []}  # score, image, agreed
-        ours: list[tuple[float, float]] = []  # best, chance
+        ours: dict[int, tuple[float, float, float]] = {}  # best, chance and confirmed of images with the tag
         for row, found in enumerate(teacher):
             if found is None or not known[row, c]:
                 continue
@@ -131,21 +138,20 @@ def estimate_trust(
             agreed, said = torch.ones(len(found)), None if supports is None else supports[row]
             if said is not None:
                 agreed = said.agreed
-                ours += [(float(said.best[c]), float(said.chance[c]))] * tagged
+                if tagged:
+                    ours[row] = float(said.best[c]), float(said.chance[c]), float(said.confirmed[c])
             pairs = zip(found.scores[of_class].tolist(), agreed[of_class].tolist(), strict=True)
             boxes[tagged] += [(score, row, value) for score, value in pairs]
-        best, chance = torch.tensor(ours).mean(dim=0).tolist() if ours else (1.0, 0.0)
-        columns.append(_of_class(boxes, counts, best, chance))
-    return Trust(*torch.tensor(columns, dtype=torch.float32).reshape(-1, 5).unbind(dim=1))
+        columns.append(_of_class(boxes, counts, ours))
+    return Trust(*torch.tensor(columns, dtype=torch.float32).reshape(-1, 6).unbind(dim=1))
 
 
 def _of_class(
     boxes: Mapping[bool, list[tuple[float, int, float]]],
     counts: Mapping[bool, int],
-    best: float,
-    chance: float,
-) -> tuple[float, float, float, float, float]:
-    """The five values of :class:`Trust` of a class.
+    ours: Mapping[int, tuple[float, float, float]],
+) -> tuple[float, ...]:
+    """The six values of :class:`Trust` of a class.
 
     With n boxes of at least a score in images with the tag, and at most f expected to be false by those
     without it, n - f are right. The threshold is the one of the highest F1 = 2 (n - f) / (n + m), where m is
@@ -153,7 +159,7 @@ def _of_class(
     """
     right, wrong = (torch.tensor([box[0] for box in boxes[tagged]]) for tagged in (True, False))
     if not len(right):
-        return float("inf"), 0.0, 0.0, 0.0, 0.0
+        return float("inf"), 0.0, 0.0, 0.0, 0.0, 1.0
     candidates = right.unique()  # ascending
     n = (right >= candidates[:, None]).sum(dim=1).double()
     false = (wrong >= candidates[:, None]).sum(dim=1).double()
@@ -161,13 +167,19 @@ def _of_class(
     row = int((net / (n + net.max().clamp(min=1e-9))).argmax())  # the first, so the lowest of equal ones
     threshold, precision = float(candidates[row]), float(net[row] / n[row])
     kept = {tagged: [box for box in boxes[tagged] if box[0] >= threshold] for tagged in boxes}
-    images = {tagged: len({row for _, row, _ in kept[tagged]}) for tagged in kept}
-    recall = images[True] / counts[True]
-    denied = images[False] / counts[False] if counts[False] else 0.0
+    images = {tagged: {row for _, row, _ in kept[tagged]} for tagged in kept}
+    recall = len(images[True]) / counts[True]
+    denied = len(images[False]) / counts[False] if counts[False] else 0.0
+    if not ours:
+        return threshold, precision, recall, denied, 1.0, 0.0
+    best, chance, _ = torch.tensor(list(ours.values())).mean(dim=0).tolist()
     agreed = _at_least(sum(value for _, _, value in kept[True]), len(kept[True]))
     # A weak detector whose own boxes are no better than chance cannot tell.
     agreement = min(1.0, max(0.0, (agreed - chance) / (best - chance))) if best > chance else 1.0
-    return threshold, precision, recall, denied, agreement
+    # Of our boxes `best` are right, by their scores, and those are among them that the teacher has, too.
+    both = sum(ours[row][2] >= threshold for row in images[True]) / len(images[True])
+    unfound = max(0.0, best - both) / (1 - both) if both < 1 else 0.0
+    return threshold, precision, recall, denied, agreement, unfound
 
 
 def _most_false(false: Tensor, counts: Mapping[bool, int]) -> Tensor:
@@ -263,6 +275,7 @@ def _weighted(ours: Detections, boxes: Tensor, weights: Tensor, labels: Tensor, 
 
 def advice(values: Mapping[str, Any]) -> str:
     """Whether to use a class of the teacher "alone", "with tags" or "not", by :meth:`Trust.describe`."""
-    if values["of_boxes"] < 0.2:
+    found = values["of_boxes"] * values["recall"]
+    if found < _LEAST:
         return "not"
-    return "alone" if values["overruling"] >= 0.8 and values["denied"] <= 0.1 else "with tags"
+    return "alone" if found >= _ALONE and values["denied"] <= 1 - _ALONE else "with tags"
