@@ -15,6 +15,7 @@ that it has here; the steps with its own moving average (SELF_TRAIN.TEACHER_STEP
 overrule both.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,11 @@ class Support:
 
 @dataclass(frozen=True)
 class Trust:
-    """How far the C classes of a teacher are trusted, and why; all (C,) float32 in [0, 1]."""
+    """How far the C classes of a teacher are trusted, and why; all (C,) float32 in [0, 1].
+
+    The agreement is nan where there is no weak detector, or it cannot tell: its own boxes are no better than
+    chance.
+    """
 
     thresholds: Tensor  # boxes of lower scores are left out; inf: all
     precision: Tensor  # share of its boxes in images with the tag that are more than chance, at least
@@ -57,21 +62,25 @@ class Trust:
     @property
     def of_boxes(self) -> Tensor:
         """The weight of a box that the teacher alone has found: the precision of such, at least."""
-        return torch.minimum(self.precision, self.agreement)
+        return torch.fmin(self.precision, self.agreement)  # of nan the other
 
     @property
     def overruling(self) -> Tensor:
         """How far a box that the teacher did not find is none; the weight of such a box is 1 less this."""
         return self.of_boxes * (1 - self.unfound)
 
+    def keeps(self, found: TeacherBoxes) -> Tensor:
+        """(T,) bool: the boxes that have a class, and the least score of it."""
+        return (found.labels >= 0) & (found.scores >= self.thresholds[found.labels.clamp(min=0)])
+
     def describe(self, class_names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The values of each class, the two that follow from them, and the advice; None: no threshold."""
+        """The values of each class, the two that follow, and the advice; None: there is no value."""
         columns = vars(self) | {"of_boxes": self.of_boxes, "overruling": self.overruling}
         found: dict[str, dict[str, Any]] = {}
         for c, name in enumerate(class_names):
             values = {key: float(column[c]) for key, column in columns.items()}
             found[name] = {
-                key: round(value, 4) if value < torch.inf else None for key, value in values.items()
+                key: round(value, 4) if math.isfinite(value) else None for key, value in values.items()
             }
             found[name]["advice"] = advice(found[name])
         return found
@@ -122,8 +131,7 @@ def estimate_trust(
         teacher: of each of N images; None: the teacher has not seen it.
         shown: (N, C) bool, the tags.
         known: (N, C) bool, False where nobody knows whether an image shows a class.
-        supports: of each image that the teacher has seen; None: there is no weak detector, and the agreement
-            is 1.
+        supports: of each image that the teacher has seen; None: there is no weak detector.
     """
     columns = []
     for c in range(shown.shape[1]):
@@ -171,11 +179,10 @@ def _of_class(
     recall = len(images[True]) / counts[True]
     denied = len(images[False]) / counts[False] if counts[False] else 0.0
     if not ours:
-        return threshold, precision, recall, denied, 1.0, 0.0
+        return threshold, precision, recall, denied, math.nan, 0.0
     best, chance, _ = torch.tensor(list(ours.values())).mean(dim=0).tolist()
     agreed = _at_least(sum(value for _, _, value in kept[True]), len(kept[True]))
-    # A weak detector whose own boxes are no better than chance cannot tell.
-    agreement = min(1.0, max(0.0, (agreed - chance) / (best - chance))) if best > chance else 1.0
+    agreement = min(1.0, max(0.0, (agreed - chance) / (best - chance))) if best > chance else math.nan
     # Of our boxes `best` are right, by their scores, and those are among them that the teacher has, too.
     both = sum(ours[row][2] >= threshold for row in images[True]) / len(images[True])
     unfound = max(0.0, best - both) / (1 - both) if both < 1 else 0.0
@@ -254,11 +261,29 @@ def fuse(
     )
 
 
+def disagreement(
+    found: TeacherBoxes, shown: Tensor, known: Tensor, trust: Trust, said: Support | None
+) -> float:
+    """How surprising it is what a teacher found in an image: the sum over the classes.
+
+    A class that the image shows and the teacher lacks counts as much as its recall; one that it has found and
+    the image does not show, 1 less the share of such images; one of which it has boxes, but not where the
+    best one of the weak detector is, the score of that.
+
+    Args:
+        shown, known: (C,) bool, of the image, as of :func:`estimate_trust`.
+        said: None: there is no weak detector.
+    """
+    has = torch.zeros_like(shown).index_fill(0, found.labels[trust.keeps(found)], True)
+    value = trust.recall * (shown & ~has) + (1 - trust.denied) * (known & ~shown & has)
+    if said is not None:
+        value += said.best * (shown & has & (said.confirmed < trust.thresholds))
+    return float(value.sum())
+
+
 def select(teacher: TeacherBoxes, labels: Tensor, trust: Trust) -> TeacherBoxes:
     """The boxes of classes that the image shows, with a score of the threshold at least, after an NMS."""
-    with_class = teacher[teacher.labels >= 0]
-    keep = (labels[with_class.labels] > 0) & (with_class.scores >= trust.thresholds[with_class.labels])
-    found = with_class[keep]
+    found = teacher[trust.keeps(teacher) & (labels[teacher.labels] > 0)]
     kept = [found.labels.new_zeros(0)]
     for label in found.labels.unique():
         rows = (found.labels == label).nonzero()[:, 0]
@@ -274,8 +299,14 @@ def _weighted(ours: Detections, boxes: Tensor, weights: Tensor, labels: Tensor, 
 
 
 def advice(values: Mapping[str, Any]) -> str:
-    """Whether to use a class of the teacher "alone", "with tags" or "not", by :meth:`Trust.describe`."""
+    """Whether to use a class of the teacher "alone", "with tags" or "not", by :meth:`Trust.describe`.
+
+    Not, if it changes less than the least weight that counts; alone, if it misses few objects and few of its
+    boxes are wrong, of any image. Tags cannot tell whether boxes are in the right place, so without a weak
+    detector the advice is never "alone".
+    """
     found = values["of_boxes"] * values["recall"]
     if found < _LEAST:
         return "not"
-    return "alone" if found >= _ALONE and values["denied"] <= 1 - _ALONE else "with tags"
+    alone = found >= _ALONE and values["denied"] <= 1 - _ALONE and values["agreement"] is not None
+    return "alone" if alone else "with tags"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from detector.config import KEYS, Settings
 from detector.data.reviewed import reviewed_counts
@@ -154,15 +155,20 @@ def _fuse(
 
 def trust_of(training_set: TrainingSet, supports: Sequence[Support | None] | None) -> Trust:
     """The trust in the teacher of a training set; `supports` as of :func:`estimate_trust`."""
+    found = [training_set.teacher.get(image_id) for image_id in training_set.dataset.image_ids]
+    return estimate_trust(found, *tags_of(training_set), supports)
+
+
+def tags_of(training_set: TrainingSet) -> tuple[Tensor, Tensor]:
+    """(N, C) bool each: the classes that each image shows, and those of which it is known."""
     dataset, reviewed = training_set.dataset, training_set.reviewed
-    shown = torch.from_numpy(training_set.labels())  # (N, C)
+    shown = torch.from_numpy(training_set.labels())
     known = torch.ones_like(shown)
     for row, image_id in enumerate(dataset.image_ids):
         complete = image_id in reviewed and reviewed[image_id].complete
         if (unknown := dataset.unknown(row)) is not None and not complete:
             known[row] = ~unknown | shown[row]
-    found = [training_set.teacher.get(image_id) for image_id in dataset.image_ids]
-    return estimate_trust(found, shown, known, supports)
+    return shown, known
 
 
 def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:

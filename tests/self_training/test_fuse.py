@@ -1,9 +1,20 @@
 """Boxes of a teacher beside those of a weak detector."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from detector.self_training.fuse import Support, Trust, advice, estimate_trust, fuse, select, support
+from detector.self_training.fuse import (
+    Support,
+    Trust,
+    advice,
+    disagreement,
+    estimate_trust,
+    fuse,
+    select,
+    support,
+)
 from detector.structures import Detections, Scores, TeacherBoxes
 
 A, B, C = [0.0, 0, 10, 10], [50.0, 0, 60, 10], [0.0, 50, 10, 60]
@@ -181,7 +192,25 @@ def test_boxes_that_the_teacher_lacks_count_as_much_as_they_are_likely_to_be_rig
     assert unfound() == 0  # there are no boxes of ours
 
 
+def test_a_teacher_disagrees_with_tags_and_with_the_weak_detector() -> None:
+    shown, known = torch.tensor([True, False]), torch.tensor([True, True])
+    values = trust(recall=0.75, threshold=0.5)  # finds no class in images without it
+    said = Support(torch.zeros(0), torch.tensor([0.25, 0.5]), torch.tensor([0.9, 0.9]), torch.zeros(2))
+    elsewhere = replace(said, confirmed=torch.tensor([0.4, 0.4]))
+
+    def of(teacher, support=None, known=known):
+        return disagreement(teacher, shown, known, values, support)
+
+    assert of(found(A)) == 0
+    assert of(found()) == of(found(A, scores=[0.4])) == 0.75  # it lacks the class
+    assert of(found(A, B, labels=[0, 1])) == 1  # it has another one
+    assert of(found(A, B, labels=[0, 1]), known=torch.tensor([True, False])) == 0
+    assert (of(found(A), said), of(found(A), elsewhere)) == (0, 0.25)
+
+
 def test_advice() -> None:
     assert advice(trust().describe(["a", "b"])["a"] | {"denied": 0.0}) == "alone"
     assert advice(trust(recall=0.5).describe(["a", "b"])["b"]) == "with tags"
+    nobody = trust(agreement=torch.nan).describe(["a", "b"])["a"]
+    assert (nobody["of_boxes"], nobody["agreement"], advice(nobody)) == (1, None, "with tags")
     assert advice(trust(precision=0.05).describe(["a", "b"])["b"]) == "not"
