@@ -24,12 +24,13 @@ import torch
 from torch import Tensor
 
 from detector.layers import nms
-from detector.structures import Detections, Scores, TeacherBoxes, box_iou
+from detector.structures import Detections, Scores, TeacherBoxes, box_area, box_intersection, box_iou
 
 _SAME = 0.5  # IoU of two boxes of a class that are taken for one object
 _BESIDE = 0.1  # IoU of a box that is another opinion about the same place
 _MUCH = 0.5  # a box with less than this share of the best score beside it is not supported
 _ALONE = 0.9  # of a teacher's boxes and of the images with a class: with more, tags add little
+_INSIDE = 0.85  # share of a box that lies in another one of which it is a part
 _SAMPLE = 50  # proposals of an image that measure what is supported by chance
 _LEAST = 0.1  # a box of less weight is not learned
 
@@ -41,7 +42,14 @@ class Support:
     agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan of boxes without a class
     best: Tensor  # (C,) the score of its best box
     confirmed: Tensor  # (C,) the best score of the teacher's boxes there; -inf: it has none
+    inside: Tensor  # (C,) the best score of the teacher's boxes in which its best box lies; -inf: none
+    anywhere: Tensor  # (C,) share of the proposals that lie in a box of the teacher
     chance: Tensor  # (C,) share of the proposals elsewhere than its best one that it supports
+
+    def of_class(self, c: int) -> tuple[float, ...]:
+        """The values of a class: best, confirmed, inside, anywhere and chance."""
+        columns = self.best, self.confirmed, self.inside, self.anywhere, self.chance
+        return tuple(float(column[c]) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,8 @@ def support(found: TeacherBoxes, scores: Scores) -> Support:
     boxes, values = scores.boxes.cpu(), scores.scores.cpu()  # (R, C, 4), (R, C)
     count, classes = values.shape
     agreed = torch.full((len(found),), torch.nan)
-    best, chance, confirmed = torch.zeros(classes), torch.zeros(classes), torch.full((classes,), -torch.inf)
+    best, chance, anywhere = torch.zeros(3, classes)
+    confirmed, inside = torch.full((2, classes), -torch.inf)
     some = torch.arange(0, count, -(-max(count, 1) // _SAMPLE))
     for c in range(classes):
         rows = (found.labels == c).nonzero()[:, 0]  # best first
@@ -104,9 +113,17 @@ def support(found: TeacherBoxes, scores: Scores) -> Support:
             best[c], top = values[:, c].max(dim=0)
             there = box_iou(found.boxes[rows], boxes[top, c][None])[:, 0] >= _SAME
             confirmed[c] = found.scores[rows][there].max() if there.any() else -torch.inf
+            within = _within(boxes[top, c][None], found.boxes[rows])[0]  # (T,)
+            inside[c] = found.scores[rows][within].max() if within.any() else -torch.inf
+            anywhere[c] = _within(boxes[some, c], found.boxes[rows]).any(dim=1).float().mean()
             others = boxes[some, c][box_iou(boxes[some, c], boxes[top, c][None])[:, 0] < _SAME]
             chance[c] = _supported(others, boxes[:, c], values[:, c]).mean() if len(others) else 0.0
-    return Support(agreed, best, confirmed, chance)
+    return Support(agreed, best, confirmed, inside, anywhere, chance)
+
+
+def _within(boxes: Tensor, others: Tensor) -> Tensor:
+    """(N, M) whether a box lies in another one."""
+    return box_intersection(boxes, others) >= _INSIDE * box_area(boxes)[:, None]
 
 
 def _supported(boxes: Tensor, proposals: Tensor, scores: Tensor) -> Tensor:
@@ -137,7 +154,7 @@ def estimate_trust(
     for c in range(shown.shape[1]):
         counts = {True: 0, False: 0}  # images that show the class, and that are known not to
         boxes: dict[bool, list[tuple[float, int, float]]] = {True: [], False: []}  # score, image, agreed
-        ours: dict[int, tuple[float, float, float]] = {}  # best, chance and confirmed of images with the tag
+        ours: dict[int, tuple[float, ...]] = {}  # of images with the tag, by Support.of_class
         for row, found in enumerate(teacher):
             if found is None or not known[row, c]:
                 continue
@@ -147,7 +164,7 @@ def estimate_trust(
             if said is not None:
                 agreed = said.agreed
                 if tagged:
-                    ours[row] = float(said.best[c]), float(said.chance[c]), float(said.confirmed[c])
+                    ours[row] = said.of_class(c)
             pairs = zip(found.scores[of_class].tolist(), agreed[of_class].tolist(), strict=True)
             boxes[tagged] += [(score, row, value) for score, value in pairs]
         columns.append(_of_class(boxes, counts, ours))
@@ -157,7 +174,7 @@ def estimate_trust(
 def _of_class(
     boxes: Mapping[bool, list[tuple[float, int, float]]],
     counts: Mapping[bool, int],
-    ours: Mapping[int, tuple[float, float, float]],
+    ours: Mapping[int, tuple[float, ...]],
 ) -> tuple[float, ...]:
     """The six values of :class:`Trust` of a class.
 
@@ -180,11 +197,17 @@ def _of_class(
     denied = len(images[False]) / counts[False] if counts[False] else 0.0
     if not ours:
         return threshold, precision, recall, denied, math.nan, 0.0
-    best, chance, _ = torch.tensor(list(ours.values())).mean(dim=0).tolist()
-    agreed = _at_least(sum(value for _, _, value in kept[True]), len(kept[True]))
-    agreement = min(1.0, max(0.0, (agreed - chance) / (best - chance))) if best > chance else math.nan
+    best, _, _, _, chance = torch.tensor([*ours.values()]).mean(dim=0).tolist()
+    agreed = _at_least(sum(value for _, _, value in kept[True]) / len(kept[True]), len(kept[True]))
+    agreement = _between(agreed, chance, best)
+    _, confirmed, inside, anywhere, _ = torch.tensor([ours[row] for row in images[True]]).T  # (images,) each
+    # Ours may be parts of its boxes: how often the best one lies in these, compared with proposals anywhere.
+    within = _at_least(float((inside >= threshold).float().mean()), len(inside))
+    by_chance = float(anywhere.mean())
+    if by_chance < best:  # else its boxes hold anything
+        agreement = max(agreement, _between(within, by_chance, best))
     # Of our boxes `best` are right, by their scores, and those are among them that the teacher has, too.
-    both = sum(ours[row][2] >= threshold for row in images[True]) / len(images[True])
+    both = float((confirmed >= threshold).float().mean())
     unfound = max(0.0, best - both) / (1 - both) if both < 1 else 0.0
     return threshold, precision, recall, denied, agreement, unfound
 
@@ -201,9 +224,13 @@ def _most_false(false: Tensor, counts: Mapping[bool, int]) -> Tensor:
     return ratio * (false + 0.5) + (ratio * (1 + ratio) * (false + 0.25)).sqrt()
 
 
-def _at_least(successes: float, count: int) -> float:
-    """A share less one standard deviation: the lower end of Wilson's interval."""
-    share = successes / count
+def _between(share: float, chance: float, best: float) -> float:
+    """Where a share lies from that by chance, 0, to the best that can be, 1; nan: these do not differ."""
+    return min(1.0, max(0.0, (share - chance) / (best - chance))) if best > chance else math.nan
+
+
+def _at_least(share: float, count: int) -> float:
+    """A share of so many less one standard deviation: the lower end of Wilson's interval."""
     center, deviation = share + 0.5 / count, (share * (1 - share) / count + 0.25 / count**2) ** 0.5
     return (center - deviation) / (1 + 1 / count)
 

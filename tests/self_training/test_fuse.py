@@ -87,19 +87,23 @@ def test_empty_sides() -> None:
     assert fuse(ours(A), found(), BOTH, trust()).boxes.tolist() == [A]
 
 
-def estimated(boxes_of, images=200, agrees=None, best=0.8, confirmed=1.0, chance=0.3):
+SAID = {"best": 0.8, "confirmed": 1.0, "inside": -torch.inf, "anywhere": 0.0, "chance": 0.3}
+
+
+def estimated(boxes_of, images=200, agrees=None, **said):
     """The trust in one class, which every second image shows; `boxes_of` gives the boxes of an image.
 
     Args:
         agrees: of a row, whether the weak detector supports its boxes; None: there is none.
+        said: the other fields of what the weak detector says, in each image.
     """
     shown = torch.arange(images)[:, None] % 2 == 0
     teacher = [boxes_of(row, bool(shown[row, 0])) for row in range(images)]
     supports = None
     if agrees is not None:
-        of_class = [torch.tensor([value]) for value in (best, confirmed, chance)]
+        of_class = {key: torch.tensor([value]) for key, value in (SAID | said).items()}
         supports = [
-            Support(torch.full((len(each),), float(agrees(row))), *of_class)
+            Support(torch.full((len(each),), float(agrees(row))), **of_class)
             for row, each in enumerate(teacher)
         ]
     return estimate_trust(teacher, shown, torch.ones_like(shown), supports)
@@ -166,6 +170,15 @@ def test_a_perfect_teacher_is_trusted_although_the_weak_detector_is_not_perfect(
     assert trusted(agrees=lambda row: False, best=0.2) > 0.95
 
 
+def test_a_weak_detector_that_finds_parts_is_no_evidence_against_wholes() -> None:
+    def trusted(anywhere):
+        said = {"agrees": lambda row: False, "inside": 0.9, "anywhere": anywhere}
+        return float(estimated(lambda row, shows: found(A) if shows else found(), **said).of_boxes)
+
+    assert trusted(0.1) > 0.95  # ours lie in its boxes, others do not
+    assert trusted(0.9) == 0  # its boxes hold anything, as the whole image does
+
+
 def test_the_weak_detector_supports_boxes_with_nothing_much_better_beside() -> None:
     boxes = torch.tensor([A, NEAR_A, [0.0, 0, 30, 10], B])[:, None].expand(-1, 2, 4)
     scores = Scores("a", boxes, torch.tensor([[0.8, 0.1], [0.3, 0.1], [0.1, 0.1], [0.1, 0.5]]))
@@ -175,6 +188,8 @@ def test_the_weak_detector_supports_boxes_with_nothing_much_better_beside() -> N
     assert said.agreed[5].isnan()
     assert said.best.tolist() == pytest.approx([0.8, 0.5])
     assert said.confirmed.tolist() == pytest.approx([0.9, -torch.inf])
+    assert said.inside.tolist() == pytest.approx([0.9, -torch.inf])
+    assert said.anywhere.tolist() == pytest.approx([1, 0])  # its boxes of the first class hold all of ours
     # Elsewhere than A or NEAR_A: the wide box, which A beats, and B. Elsewhere than B: all.
     assert said.chance.tolist() == pytest.approx([0.5, 1])
     empty = support(found(A), Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2)))
@@ -195,7 +210,8 @@ def test_boxes_that_the_teacher_lacks_count_as_much_as_they_are_likely_to_be_rig
 def test_a_teacher_disagrees_with_tags_and_with_the_weak_detector() -> None:
     shown, known = torch.tensor([True, False]), torch.tensor([True, True])
     values = trust(recall=0.75, threshold=0.5)  # finds no class in images without it
-    said = Support(torch.zeros(0), torch.tensor([0.25, 0.5]), torch.tensor([0.9, 0.9]), torch.zeros(2))
+    none = torch.zeros(2)
+    said = Support(torch.zeros(0), torch.tensor([0.25, 0.5]), torch.tensor([0.9, 0.9]), none, none, none)
     elsewhere = replace(said, confirmed=torch.tensor([0.4, 0.4]))
 
     def of(teacher, support=None, known=known):
