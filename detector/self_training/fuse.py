@@ -247,7 +247,8 @@ def fuse(
     """The boxes to learn in one image, whose scores are their weights in (0, 1].
 
     A box of each source that are one object become one, their mean weighted by the trust, with the weight 1.
-    A class of which the teacher has found nothing keeps the boxes of the weak detector.
+    A class of which the teacher has found nothing keeps the boxes of the weak detector. Others of these count
+    less: a part of a teacher's box by the trust, one elsewhere by :attr:`Trust.overruling`.
 
     Args:
         ours: what the weak detector found, filtered by the tags.
@@ -278,7 +279,9 @@ def fuse(
     has_boxes = torch.zeros(len(own), dtype=torch.bool).index_fill(0, found.labels, True)
     lost = ~taken & has_boxes[ours.labels]
     lost[:fixed] = False
-    weights = weights.where(~lost, 1 - trust.overruling[ours.labels])
+    part = (_within(ours.boxes, found.boxes) & (ours.labels[:, None] == found.labels)).any(dim=1)
+    overruled = torch.where(part, own[ours.labels], trust.overruling[ours.labels])
+    weights = weights.where(~lost, 1 - overruled)
     return _weighted(
         ours,
         torch.cat([boxes, found.boxes[alone]]),

@@ -62,6 +62,13 @@ def test_between_them_boxes_of_one_object_are_averaged_and_others_weighted() -> 
     assert made.scores.tolist() == pytest.approx([1, 0.75, 1 - 0.375])
 
 
+def test_of_a_box_in_one_of_the_teacher_either_is_right() -> None:
+    part, whole, elsewhere = [0.0, 0, 4, 4], A, B
+    made = fuse(ours(part, elsewhere), found(whole), BOTH, trust(precision=0.6, unfound=0.5))
+    assert made.boxes.tolist() == [elsewhere, whole, part]
+    assert made.scores.tolist() == pytest.approx([1 - 0.6 * 0.5, 0.6, 0.4])
+
+
 def test_a_class_of_which_the_teacher_found_nothing_keeps_our_boxes() -> None:
     made = fuse(ours(A, B, labels=[0, 1]), found(C), BOTH, trust())
     assert {tuple(box) for box in made.boxes.tolist()} == {tuple(B), tuple(C)}
