@@ -139,7 +139,7 @@ def measure(data_set: str, run: str, seeds: int, images: int, overrides: Sequenc
         boxes = dict(zip(dataset.image_ids, joined, strict=True))
         proposals, precision = JoinedProposals(training_set.proposals, boxes), torch.device("cpu")
         scored = predict_all(cfg, model, dataset, indices, build_precision(cfg, precision), proposals)
-    ours = []
+    ours, shown = [], torch.from_numpy(training_set.labels())
     supports: dict[str, list[Support]] = {name: [] for name in teachers}
     for index, scores in zip(indices, scored, strict=True):
         counts = [len(found[index]) for found in teachers.values()]
@@ -149,8 +149,8 @@ def measure(data_set: str, run: str, seeds: int, images: int, overrides: Sequenc
         ours.append(choose(index, Scores(scores.image_id, *own)))
         for (name, found), each in zip(teachers.items(), parts, strict=True):
             joint = (torch.cat(pair) for pair in zip(each, own, strict=True))
-            supports[name].append(support(found[index], Scores(scores.image_id, *joint)))
-    shown = torch.from_numpy(training_set.labels())[list(indices)]
+            supports[name].append(support(found[index], Scores(scores.image_id, *joint), shown[index]))
+    shown = shown[list(indices)]
     truth = [dataset.annotation(index) for index in indices]
     return {
         "detector": _quality_of_ours(ours, truth, dataset.class_names),

@@ -100,10 +100,10 @@ def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> dict[st
     indices = indices[:: -(-len(indices) // _MOST) or 1]
     scores = predict_all(cfg, model, dataset, indices, build_precision(cfg, device), training_set.proposals)
     choose = build_pseudo_boxes(cfg, training_set, of_student=False)
-    found = {}
+    found, (shown, _) = {}, tags_of(training_set)
     for index, each in zip(indices, scores, strict=True):
         image_id = dataset.image_ids[index]
-        found[image_id] = _Compared(support(teacher[image_id], each), choose(index, each))
+        found[image_id] = _Compared(support(teacher[image_id], each, shown[index]), choose(index, each))
     return found
 
 

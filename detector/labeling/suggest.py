@@ -203,7 +203,8 @@ def _by_teacher(training_set: TrainingSet) -> Callable[[int, Scores], float]:
         found = training_set.teacher.get(training_set.dataset.image_ids[index])
         if found is None:
             return 0.0
-        return disagreement(found, shown[index], known[index], trust, support(found, scores))
+        said = support(found, scores, shown[index])
+        return disagreement(found, shown[index], known[index], trust, said)
 
     return value
 

@@ -7,7 +7,9 @@ How far a class of the teacher is trusted is the lesser of two estimates of the 
   Boxes in the wrong place, or of parts, are not seen.
 * The weak detector. It supports a box if no box beside it has a much better score. It is wrong itself, so the
   share of supported boxes is compared with two others: with what it would support if all were right, its mean
-  score of its own best boxes, and with what it supports by chance, the share of the proposals elsewhere.
+  score of its own best boxes, and with what it supports by chance, the share of the proposals elsewhere. If
+  it finds parts of objects, it supports no box of a whole; then its best boxes lie in those of the teacher,
+  more often than proposals anywhere do, and that share counts instead.
 
 Both are lower confidence bounds. With no trust the result is what the weak detector found alone; with full
 trust it is what the teacher found, filtered by the tags. The Faster R-CNN learns each box with the weight
@@ -37,10 +39,10 @@ _LEAST = 0.1  # a box of less weight is not learned
 
 @dataclass(frozen=True)
 class Support:
-    """What a weak detector says of the T boxes of a teacher in one image, and of C classes."""
+    """What a weak detector says of the T boxes of a teacher in an image, and of C classes."""
 
-    agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan of boxes without a class
-    best: Tensor  # (C,) the score of its best box
+    agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan: the image does not show the class
+    best: Tensor  # (C,) the score of its best box; this and the others are of classes that the image shows
     confirmed: Tensor  # (C,) the best score of the teacher's boxes there; -inf: it has none
     inside: Tensor  # (C,) the best score of the teacher's boxes in which its best box lies; -inf: none
     anywhere: Tensor  # (C,) share of the proposals that lie in a box of the teacher
@@ -94,11 +96,12 @@ class Trust:
         return found
 
 
-def support(found: TeacherBoxes, scores: Scores) -> Support:
+def support(found: TeacherBoxes, scores: Scores, shown: Tensor) -> Support:
     """What a weak detector says of the boxes that a teacher found in an image.
 
     Args:
         scores: of all proposals, of which the teacher's boxes may be some.
+        shown: (C,) bool, the tags; other classes are not looked at.
     """
     boxes, values = scores.boxes.cpu(), scores.scores.cpu()  # (R, C, 4), (R, C)
     count, classes = values.shape
@@ -106,7 +109,7 @@ def support(found: TeacherBoxes, scores: Scores) -> Support:
     best, chance, anywhere = torch.zeros(3, classes)
     confirmed, inside = torch.full((2, classes), -torch.inf)
     some = torch.arange(0, count, -(-max(count, 1) // _SAMPLE))
-    for c in range(classes):
+    for c in shown.nonzero()[:, 0].tolist():
         rows = (found.labels == c).nonzero()[:, 0]  # best first
         agreed[rows] = _supported(found.boxes[rows], boxes[:, c], values[:, c])
         if count:

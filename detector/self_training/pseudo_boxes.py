@@ -106,11 +106,12 @@ def find_pseudo_boxes(
         precision = build_precision(cfg, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
     boxes, supports = dict[int, Detections](), dict[int, Support]()
+    shown = torch.from_numpy(training_set.labels())  # (N, C)
     for index, *each in zip(own, *found, strict=True):
         scores = mean_scores(each)
         boxes[index] = choose(index, scores)
         if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
-            supports[index] = support(of_teacher, scores)
+            supports[index] = support(of_teacher, scores, shown[index])
     for others, others_supports in gather((boxes, supports)):
         boxes |= others
         supports |= others_supports

@@ -190,7 +190,7 @@ def test_the_weak_detector_supports_boxes_with_nothing_much_better_beside() -> N
     boxes = torch.tensor([A, NEAR_A, [0.0, 0, 30, 10], B])[:, None].expand(-1, 2, 4)
     scores = Scores("a", boxes, torch.tensor([[0.8, 0.1], [0.3, 0.1], [0.1, 0.1], [0.1, 0.5]]))
     teacher = found(A, NEAR_A, [0.0, 0, 40, 10], B, C, A, labels=[0, 0, 0, 0, 0, -1])
-    said = support(teacher, scores)
+    said = support(teacher, scores, BOTH > 0)
     assert said.agreed[:5].tolist() == [1, 1, 0, 1, 0]  # B is another place; nothing is at C
     assert said.agreed[5].isnan()
     assert said.best.tolist() == pytest.approx([0.8, 0.5])
@@ -199,9 +199,10 @@ def test_the_weak_detector_supports_boxes_with_nothing_much_better_beside() -> N
     assert said.anywhere.tolist() == pytest.approx([1, 0])  # its boxes of the first class hold all of ours
     # Elsewhere than A or NEAR_A: the wide box, which A beats, and B. Elsewhere than B: all.
     assert said.chance.tolist() == pytest.approx([0.5, 1])
-    empty = support(found(A), Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2)))
+    assert support(teacher, scores, BOTH < 0).agreed.isnan().all()  # the image shows neither class
+    empty = support(found(A), Scores("a", torch.zeros(0, 2, 4), torch.zeros(0, 2)), BOTH > 0)
     assert (empty.agreed.tolist(), empty.best.tolist(), empty.chance.tolist()) == ([0], [0, 0], [0, 0])
-    assert len(support(found(), scores).agreed) == 0
+    assert len(support(found(), scores, BOTH > 0).agreed) == 0
 
 
 def test_boxes_that_the_teacher_lacks_count_as_much_as_they_are_likely_to_be_right() -> None:
