@@ -274,7 +274,7 @@ def summarize(teachers: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     trust, true = (np.array([row[key] for row in rows]) for key in ("of_boxes", "true"))
-    right = [row["f1"][row["advice"]] > max(row["f1"].values()) - SIMILAR for row in rows]
+    cost = [max(row["f1"].values()) - row["f1"][row["advice"]] for row in rows]
     words = [row["advice"] for row in rows]
     means = {key: round(float(np.mean([row["f1"][key] for row in rows])), 1) for key in rows[0]["f1"]}
     return {
@@ -287,7 +287,8 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         else None,
         "f1": means,
         "advice": {word: words.count(word) for word in ("alone", "with tags", "not")},
-        "advice_right": round(float(np.mean(right)), 3),
+        "advice_right": round(float(np.mean([each < SIMILAR for each in cost])), 3),
+        "advice_cost": round(float(np.mean(cost)), 2),
     }
 
 
