@@ -31,7 +31,7 @@ from detector.structures import Detections, Scores, TeacherBoxes, box_area, box_
 _SAME = 0.5  # IoU of two boxes of a class that are taken for one object
 _BESIDE = 0.1  # IoU of a box that is another opinion about the same place
 _MUCH = 0.5  # a box with less than this share of the best score beside it is not supported
-_ALONE = 0.9  # of a teacher's boxes and of the images with a class: with more, tags add little
+_ALONE = 0.9  # share of objects that are found and right: with more, tags add little
 _INSIDE = 0.85  # share of a box that lies in another one of which it is a part
 _SAMPLE = 50  # proposals of an image that measure what is supported by chance
 _LEAST = 0.1  # a box of less weight is not learned
