@@ -65,9 +65,9 @@ def simulate(dataset: AnnotatedImages, quality: Quality, seed: int) -> dict[str,
         for _ in range(rng.poisson(quality.extra)):
             boxes.append((int(rng.integers(count)), _anywhere(size, rng), rng.beta(2, 4)))
         found[image_id] = [
-            {"label": dataset.class_names[label], "box": clipped, "score": round(float(score), 4)}
+            {"label": dataset.class_names[label], "box": inside, "score": round(float(score), 4)}
             for label, box, score in boxes
-            if label not in unknown and (clipped := _clipped(box, size))
+            if label not in unknown and (inside := clipped(box, size))
         ]
     return found
 
@@ -108,7 +108,7 @@ def _anywhere(size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
     return np.array([x, y, x + w, y + h])
 
 
-def _clipped(box: np.ndarray, size: tuple[int, int]) -> list[float]:
+def clipped(box: np.ndarray, size: tuple[int, int]) -> list[float]:
     """The box within its image; [] where it has less than 2 pixels there."""
     inside = box.clip(0, [size[1], size[0]] * 2).round(2)
     return inside.tolist() if (inside[2:] - inside[:2] >= 2).all() else []

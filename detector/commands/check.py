@@ -4,7 +4,7 @@
 
 With --teacher FOUND it says of each class how often the teacher finds what the tags say and what
 they deny and, if OUTPUT_DIR has a weak detector, how its boxes agree with that; whether to use the
-teacher alone, with tags, or not; and writes OUTPUT_DIR/check/teacher.json.
+teacher alone, with tags, or not; and writes OUTPUT_DIR/check/teacher.json and teacher.png.
 
 Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
 run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
@@ -74,8 +74,8 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     if cfg.datasets.test_split not in datasets:
         datasets[cfg.datasets.test_split] = build_dataset(cfg, cfg.datasets.test_split)
     outputs = OutputFolder(Path(cfg.output_dir, "check"), "check")
-    names = [f"{split}.png" for split in datasets] + ["teacher.json"] * bool(cfg.datasets.teacher)
-    outputs.check(names)
+    of_teacher = ["teacher.json", "teacher.png"] if cfg.datasets.teacher else []
+    outputs.check([*(f"{split}.png" for split in datasets), *of_teacher])
     problems = device_problems(cfg)
     training_set = read_boxes_and_hints(cfg, train_set, problems)
     readable: dict[str, dict[str, Pixels]] = {}  # of each data set, the images that can be read, by id

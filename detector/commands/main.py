@@ -22,6 +22,9 @@ class Command(NamedTuple):
 COMMANDS = {  # in the order in which they are used
     "init": Command("Write a config for a folder of your own pictures"),
     "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
+    "convert-proposals": Command(
+        "Convert proposals of other projects to the file of a data set", takes_config=True
+    ),
     "teacher": Command("Let a model of Hugging Face find boxes in the training images", takes_config=True),
     "check": Command("Look at a data set before training on it", takes_config=True),
     "train": Command("Train a detector from image labels", takes_config=True),
@@ -53,7 +56,7 @@ GROUPS = {
     "later, boxes that a person corrects (docs/labeling.md):": (
         *("label", "suggest", "review", "review-import"),
     ),
-    "with what a zero-shot model finds (docs/teachers.md):": ("teacher",),
+    "with boxes from elsewhere (docs/teachers.md, docs/proposals.md):": ("teacher", "convert-proposals"),
     "and:": ("export", "env"),
 }
 
@@ -105,7 +108,7 @@ def _at_home(word: str) -> str:
 
 def _show_commands(words: Sequence[str]) -> int:
     listed = "\n\n".join(
-        f"{title}\n" + "\n".join(f"  {name:<15}{COMMANDS[name].summary}" for name in names)
+        f"{title}\n" + "\n".join(f"  {name:<19}{COMMANDS[name].summary}" for name in names)
         for title, names in GROUPS.items()
     )
     parser = argparse.ArgumentParser(

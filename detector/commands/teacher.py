@@ -54,7 +54,8 @@ def run(options: Namespace) -> None:
     model = Teacher(options.model, [] if options.masks else prompts, device, options.score_threshold)
     rows = []
     for index, image_id in enumerate(tqdm(dataset.image_ids, unit="image", disable=None)):
-        rows.append(as_row(image_id, dataset.image_size(index), model(dataset.read_image(index))))
+        size, found = dataset.image_size(index), model(dataset.read_image(index))
+        rows.append(as_row(image_id, size, found, upright=dataset.apply_orientation))
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(output) as file:
         file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

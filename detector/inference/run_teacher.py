@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from detector.data.datasets.coco_tools import STORED, UPRIGHT
 from detector.data.teacher.entries import FoundBox
 from detector.utils.errors import MissingPackage, UserError
 
@@ -71,12 +72,20 @@ def _boxes_of_masks(result: dict[str, Any]) -> Iterator[FoundBox]:
             yield FoundBox(None, box, min(1.0, max(0.0, float(score))))
 
 
-def as_row(image_id: str, size: tuple[int, int], found: Sequence[FoundBox]) -> dict[str, Any]:
-    """One line of a teacher's file: the boxes of an image of this (height, width)."""
+def as_row(
+    image_id: str, size: tuple[int, int], found: Sequence[FoundBox], *, upright: bool
+) -> dict[str, Any]:
+    """One line of a teacher's file: the boxes of an image of this (height, width).
+
+    Args:
+        upright: whether that is the picture as EXIF turns it, or as stored.
+    """
     height, width = size
+    image = {"file_name": image_id, "height": height, "width": width}
+    image |= {"orientation": UPRIGHT if upright else STORED}
     boxes = [
         {"box": [round(side, 2) for side in each.box], "score": round(each.score, 5)}
         | ({} if each.label is None else {"label": each.label})
         for each in found
     ]
-    return {"image": {"file_name": image_id, "height": height, "width": width}, "boxes": boxes}
+    return {"image": image, "boxes": boxes}

@@ -1,7 +1,7 @@
 """`detector suggest`: the images of the training split from whose boxes a detector would learn most."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,14 +25,16 @@ from detector.labeling.label import check_formats, common_folder, encode_all, ta
 from detector.labeling.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.fuse import disagreement, support
 from detector.self_training.networks import Model, restore_network
+from detector.self_training.pseudo_boxes import tags_of, trust_of
 from detector.structures import Scores, Views
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
-RULES = ("information-density", "typical", "entropy", "random")
+RULES = ("information-density", "typical", "entropy", "random", "disagreement")
 SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
 
 
@@ -86,6 +88,8 @@ def _suggest(
     training_set = build_training_set(cfg)
     dataset, reviewed = training_set.dataset, training_set.reviewed
     cfg = name_classes(cfg, dataset)
+    if by == "disagreement" and not training_set.teacher:
+        raise UserError("the rule disagreement compares tags with a teacher: name its file, DATASETS.TEACHER")
     boxed = [i for i, image_id in enumerate(dataset.image_ids) if image_id in reviewed]
     left = [i for i, image_id in enumerate(dataset.image_ids) if image_id not in reviewed]
     if not left:
@@ -169,10 +173,11 @@ def assess(
     loader = described(build_test_loader(cfg, dataset, indices, training_set.proposals))
     scored = predict(weak, loader, device=device, precision=precision)
     values, images, tag_scores, candidates = [], [], [], []
+    by_teacher = _by_teacher(training_set) if by == "disagreement" else None
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
         found = boxes_to_review(training_set, index, labels[index], scores)
-        values.append(entropy(scores, labels[index]))
+        values.append(by_teacher(index, scores) if by_teacher else entropy(scores, labels[index]))
         images.append(found.image)
         tag_scores.append(found.tag_scores)
         candidates.append(found.candidates)
@@ -186,6 +191,20 @@ def assess(
     elif by == "information-density":
         value = information_density(value, typical)
     return Assessed(value, new, known, images, torch.stack(tag_scores), candidates)
+
+
+def _by_teacher(training_set: TrainingSet) -> Callable[[int, Scores], float]:
+    """How much the teacher differs from the tags and from the weak detector, whose scores these are."""
+    (shown, known), trust = tags_of(training_set), trust_of(training_set, None)
+
+    def value(index: int, scores: Scores) -> float:
+        found = training_set.teacher.get(training_set.dataset.image_ids[index])
+        if found is None:
+            return 0.0
+        said = support(found, scores, shown[index])
+        return disagreement(found, shown[index], known[index], trust, said)
+
+    return value
 
 
 class FoundBoxes(NamedTuple):

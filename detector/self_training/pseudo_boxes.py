@@ -19,7 +19,7 @@ from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import build_pseudo_boxes
 from detector.self_training.choose import mean_scores
 from detector.self_training.faster_rcnn import FasterRCNN
-from detector.self_training.fuse import Trust, estimate_trust, fuse, support
+from detector.self_training.fuse import Support, Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
 from detector.structures import Detections
@@ -105,12 +105,13 @@ def find_pseudo_boxes(
         choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], FasterRCNN))
         precision = build_precision(cfg, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
-    boxes, supports = dict[int, Detections](), dict[int, Tensor]()
+    boxes, supports = dict[int, Detections](), dict[int, Support]()
+    shown = torch.from_numpy(training_set.labels())  # (N, C)
     for index, *each in zip(own, *found, strict=True):
         scores = mean_scores(each)
         boxes[index] = choose(index, scores)
         if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
-            supports[index] = support(of_teacher, scores)
+            supports[index] = support(of_teacher, scores, shown[index])
     for others, others_supports in gather((boxes, supports)):
         boxes |= others
         supports |= others_supports
@@ -131,11 +132,11 @@ def find_pseudo_boxes(
 
 
 def _fuse(
-    training_set: TrainingSet, boxes: Mapping[int, Detections], supports: Mapping[int, Tensor], folder: Path
+    training_set: TrainingSet, boxes: Mapping[int, Detections], supports: Mapping[int, Support], folder: Path
 ) -> dict[int, Detections]:
     """The boxes joined with those of the teacher; writes FOLDER/teacher.json, the trust in its classes."""
     dataset, reviewed = training_set.dataset, training_set.reviewed
-    trust = trust_of(training_set, [supports.get(i, torch.zeros(0)) for i in range(len(dataset))])
+    trust = trust_of(training_set, [supports.get(i) for i in range(len(dataset))])
     labels = torch.from_numpy(training_set.labels())  # (N, C)
     values = trust.describe(dataset.class_names)
     if is_main():
@@ -153,17 +154,22 @@ def _fuse(
     }
 
 
-def trust_of(training_set: TrainingSet, supports: Sequence[Tensor] | None) -> Trust:
+def trust_of(training_set: TrainingSet, supports: Sequence[Support | None] | None) -> Trust:
     """The trust in the teacher of a training set; `supports` as of :func:`estimate_trust`."""
+    found = [training_set.teacher.get(image_id) for image_id in training_set.dataset.image_ids]
+    return estimate_trust(found, *tags_of(training_set), supports)
+
+
+def tags_of(training_set: TrainingSet) -> tuple[Tensor, Tensor]:
+    """(N, C) bool each: the classes that each image shows, and those of which it is known."""
     dataset, reviewed = training_set.dataset, training_set.reviewed
-    shown = torch.from_numpy(training_set.labels())  # (N, C)
+    shown = torch.from_numpy(training_set.labels())
     known = torch.ones_like(shown)
     for row, image_id in enumerate(dataset.image_ids):
         complete = image_id in reviewed and reviewed[image_id].complete
         if (unknown := dataset.unknown(row)) is not None and not complete:
             known[row] = ~unknown | shown[row]
-    found = [training_set.teacher.get(image_id) for image_id in dataset.image_ids]
-    return estimate_trust(found, shown, known, supports)
+    return shown, known
 
 
 def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:

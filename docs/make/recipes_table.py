@@ -77,7 +77,7 @@ VOC 2007, mAP50 / CorLoc as their authors say. No config here is one of these me
 * **CorLoc** takes the best proposal of a class, before NMS, as the code of OICR and PCL does. That of MIST
   takes the best of the 100 detections that are left of an image, and compares corners counted from 0 with
   objects counted from 1.
-* **Proposals** of the authors are distributed files; `tools/convert_proposals.py` reads them.
+* **Proposals** of the authors are distributed files; `detector convert-proposals` reads them.
   `detector propose` makes others, by default with a search of its own on copies of 300 pixels
   ([Proposals](proposals.md)).
 * **Duplicates.** Of proposals that coincide on the feature grid (8 pixels of the resized image) training

@@ -40,7 +40,7 @@ def suggested(run: Path, output: Path, by: str = "entropy", count: int = 3, word
     return suggest(str(run), words, count=count, by=by, output=output, formats=formats)
 
 
-@pytest.mark.parametrize("by", RULES)
+@pytest.mark.parametrize("by", [rule for rule in RULES if rule != "disagreement"])
 def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path: Path, by: str) -> None:
     found = suggested(run, tmp_path / "next", by)
     ids = (tmp_path / "next" / "images.txt").read_text().split()
@@ -49,6 +49,26 @@ def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path
     read = review_import(tmp_path / "next" / "coco.json", reviewed="all")
     assert [(image.name, len(image.boxes)) for image in read] == [(i.name, len(i.boxes)) for i in found]
     assert suggested(run, tmp_path / "next", by) == found
+
+
+def test_an_image_in_which_a_teacher_lacks_a_tagged_class_comes_first(run: Path, tmp_path: Path) -> None:
+    cfg = load_cfg(run / "config.yaml")
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
+    most = int(dataset.all_labels().sum(axis=0).argmax())
+    odd = int(np.flatnonzero(dataset.all_labels()[:, most])[1])
+    teacher = {}
+    for index, image_id in enumerate(dataset.image_ids):
+        labels = {int(label) for label in np.flatnonzero(dataset.all_labels()[index])}
+        shown = [dataset.class_names[label] for label in labels - ({most} if index == odd else set())]
+        teacher[image_id] = [
+            {"label": name, "box": [0, 0, *dataset.image_size(index)[::-1]]} for name in shown
+        ]
+    (tmp_path / "found.json").write_text(json.dumps(teacher))
+    keys = ("DATASETS.TEACHER", tmp_path / "found.json")
+    found = suggested(run, tmp_path / "next", "disagreement", 1, keys)
+    assert found[0].name == f"{dataset.image_ids[odd]}.jpg"
+    with pytest.raises(UserError, match=r"compares tags with a teacher: name its file, DATASETS\.TEACHER"):
+        suggested(run, tmp_path / "none", "disagreement")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""tools/convert_proposals.py: from a file of another project to one that a run accepts."""
+"""detector convert-proposals: from a file of another project to one that a run accepts."""
 
 import json
 import pickle
@@ -15,11 +15,10 @@ CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 
 
 @pytest.fixture
-def convert(load_tool, overrides, tmp_path):
-    """Runs the tool on Toybox; returns its exit status."""
+def convert(command, overrides, tmp_path):
+    """Runs the command on Toybox; returns its exit status."""
     keys = ["DATASETS.PROPOSALS", str(tmp_path / "new" / "converted.npz")]
-    main = load_tool("convert_proposals").main
-    return lambda *words: main(["--config-file", CONFIG, *map(str, words), *overrides, *keys])
+    return lambda *words: command("convert-proposals")(["--config-file", CONFIG, *words, *overrides, *keys])
 
 
 @pytest.fixture
@@ -46,7 +45,9 @@ def files(toybox, tmp_path):
 def test_both_splits(convert, files, toybox, tmp_path, capsys, form, suffix):
     train, test = files / f"trainval.{suffix}", files / f"test.{suffix}"
     assert convert("--format", form, "--train", train, "--test", test) == 0
-    assert "converted.npz: 12 images" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "converted.npz: 12 images" in told
+    assert f"next: detector train {CONFIG}" in told
     proposals = load_proposals(tmp_path / "new" / "converted.npz")
     for split in ("trainval", "test"):
         dataset = VOCDataset(toybox, split, CLASSES)
@@ -91,6 +92,5 @@ def test_one_of_several_files_has_no_names(convert, tmp_path, capsys):
 
 
 def test_no_file_is_named(convert, capsys):
-    with pytest.raises(SystemExit):
-        convert("--format", "jsonl")
+    assert convert("--format", "jsonl") == 2
     assert "--train FILE or --test FILE, or both, is missing" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from detector.data.datasets.coco_tools import STORED, drawn_upright, says_stored
 from detector.data.datasets.image_table import json_lines
 from detector.data.formats import yolo
 from detector.data.pictures import files_below
@@ -45,6 +46,10 @@ class FoundImage(NamedTuple):
     boxes: list[FoundBox]
     size: Size | None = None  # (height, width) where the file tells it
     relative: bool = False  # boxes are in shares of the image, not in pixels
+    # Where the size does not tell: they are of the picture as EXIF turns it, as what reads pictures for
+    # models does (transformers, Ultralytics, OpenCV); False: of the pixels as stored.
+    upright: bool = True
+    stated: bool = False  # the file itself says that they are of the pixels as stored
 
 
 class Found(NamedTuple):
@@ -67,9 +72,10 @@ def read_found(path: Path) -> Found:
     with reading(path, _KIND):
         suffix = path.suffix.lower()
         if suffix not in (".json", ".jsonl"):
-            raise DataError(
-                f"it is of the kind {suffix or 'without a suffix'}, expected .json, .jsonl or a folder"
-            )
+            kind, hint = suffix or "without a suffix", ""
+            if suffix in (".mat", ".pkl", ".npz"):
+                hint = "; proposals of another project are for detector convert-proposals"
+            raise DataError(f"it is of the kind {kind}, expected .json, .jsonl or a folder{hint}")
         if suffix == ".json":
             return _from_json(json.loads(read_text(path, _KIND)))
     mistakes = ErrorList(path)
@@ -106,24 +112,25 @@ def _from_rows(
     lists_empty = False
     for line, row in rows:
         try:
-            name, size = _image_of(row)
+            image = _image_of(row)
             try:
                 boxes, whole = _boxes_of(row)
             except DataError as error:
-                raise DataError(f"image {name!r}: {error}") from None
+                raise DataError(f"image {image.name!r}: {error}") from None
         except DataError as error:
             if report is None:
                 raise
             report(line, error)
             continue
         lists_empty |= whole
-        earlier = images.get(name, FoundImage(name, []))
-        images[name] = FoundImage(name, earlier.boxes + boxes, size or earlier.size)
+        earlier = images.get(image.name, image)
+        size = image.size or earlier.size
+        images[image.name] = image._replace(boxes=earlier.boxes + boxes, size=size)
     return Found([*images.values()], lists_empty)
 
 
-def _image_of(row: dict[str, Any]) -> tuple[str, Size | None]:
-    """The name of the image of a row, and its size where the row has it."""
+def _image_of(row: dict[str, Any]) -> FoundImage:
+    """The image of a row, without its boxes; with its size where the row has it."""
     key = next((key for key in _IMAGE_KEYS if row.get(key) not in (None, "")), None)
     if key is None:
         hint = ""
@@ -132,14 +139,18 @@ def _image_of(row: dict[str, Any]) -> tuple[str, Size | None]:
         raise DataError(f"{describe_value(row)} names no image: expected {_FORMS}{hint}")
     value = row[key]
     if isinstance(value, dict):
-        height, width = value.get("height"), value.get("width")
-        known = type(height) is int and type(width) is int
-        return _image_of(value)[0], (height, width) if known else None  # type: ignore[return-value]
+        stored = value.get("orientation") == STORED
+        return _image_of(value)._replace(size=_size_of(value), upright=not stored, stated=stored)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) not in (str, int):
         raise DataError(f"{key} is {describe_value(value)}, expected the name of an image")
-    return str(value), None
+    return FoundImage(str(value), [])
+
+
+def _size_of(row: Mapping[str, Any]) -> Size | None:
+    height, width = row.get("height"), row.get("width")
+    return (height, width) if type(height) is int and type(width) is int else None
 
 
 def _boxes_of(row: dict[str, Any]) -> tuple[list[FoundBox], bool]:
@@ -157,13 +168,13 @@ def _from_instances(content: dict[str, Any]) -> Found:
     for key in ("images", "annotations", "categories"):
         if not isinstance(content[key], list) or not all(isinstance(row, dict) for row in content[key]):
             raise DataError(f"it has no list of {key}, expected an instances file in COCO's format")
-    images: dict[Any, FoundImage] = {}
+    images, upright = dict[Any, FoundImage](), drawn_upright(content)
     for row in content["images"]:
-        name, height, width = row.get("file_name"), row.get("height"), row.get("width")
+        name = row.get("file_name")
         if not isinstance(name, str):
             raise DataError(f"image {row.get('id')} has the file_name {describe_value(name)}, expected text")
-        size = (height, width) if type(height) is int and type(width) is int else None
-        images[row.get("id")] = FoundImage(name.replace("\\", "/"), [], size)
+        image = FoundImage(name.replace("\\", "/"), [], _size_of(row))
+        images[row.get("id")] = image._replace(upright=upright, stated=says_stored(content))
     names = {row.get("id"): row.get("name") for row in content["categories"]}
     for row in content["annotations"]:
         image_id, category = row.get("image_id"), row.get("category_id")
@@ -209,12 +220,12 @@ def _name_below(file: Path, folder: Path) -> str:
 
 def _read_single(file: Path, folder: Path) -> FoundImage:
     """NAME.json: the boxes of one image, or SA-1B's {"image": ..., "annotations": ...}."""
-    name, size = _name_below(file, folder), None
+    image = FoundImage(_name_below(file, folder), [])
     with reading(file, _KIND):
         content = json.loads(read_text(file, _KIND))
         if isinstance(content, dict) and isinstance(content.get("image"), dict):
-            name, size = _image_of(content)
-        return FoundImage(name, read_content(content), size)
+            image = _image_of(content)
+        return image._replace(boxes=read_content(content))
 
 
 def _read_table(file: Path, folder: Path) -> FoundImage:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.coco import COCODataset
+from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.reviewed import find_id
 from detector.data.teacher.classes import LEFT_OUT, match_names, read_class_table
 from detector.data.teacher.files import Found, FoundImage, read_found
@@ -26,8 +27,9 @@ _MOST_OUTSIDE = (
 def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
     """What a teacher found in the images of a split, by their ids.
 
-    Boxes are clipped to their image. An image that is not in the result is one that the teacher has not seen;
-    where the file has no entries for images without boxes, the teacher has seen all.
+    Boxes are clipped to their image, and turned with a picture that EXIF turns. An image that is not in the
+    result is one that the teacher has not seen; where the file has no entries for images without boxes, the
+    teacher has seen all.
 
     Args:
         path: of :func:`read_found`.
@@ -42,10 +44,11 @@ def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> di
     images = _match_images(path, found, dataset)
     columns = _match_classes(path, table, found, images.values(), dataset.class_names)
     boxes: dict[str, TeacherBoxes] = {}
-    outside = _Outside(path)
+    outside, turns = _Outside(path), _find_turns(path, images, dataset)
     for index, image_id in enumerate(dataset.image_ids):
         if image_id in images:
-            boxes[image_id] = _fit(path, images[image_id], dataset.image_size(index), columns, outside)
+            size, turn = dataset.image_size(index), turns.get(image_id, 1)
+            boxes[image_id] = _fit(path, images[image_id], size, turn, columns, outside)
         elif not found.lists_empty:
             boxes[image_id] = _tensors(np.zeros((0, 4)), [], [])
     outside.warn()
@@ -94,6 +97,19 @@ def _match_images(path: Path, found: Found, dataset: AnnotatedImages) -> dict[st
             stacklevel=4,
         )
     return images
+
+
+def _find_turns(path: Path, images: Mapping[str, FoundImage], dataset: AnnotatedImages) -> dict[str, int]:
+    """The EXIF orientation by which to turn the boxes of each image that has any."""
+    pictures = {}
+    for index, image_id in enumerate(dataset.image_ids):
+        image = images.get(image_id)
+        if image is not None and image.boxes:
+            sizes = (image.size, *(box.size for box in image.boxes))
+            size = next((each for each in sizes if each is not None), (0, 0))  # (0, 0): no picture has it
+            pictures[image_id] = Boxed(dataset.image_path(index), size, image.upright, stated=image.stated)
+    turns = find_turns(path, [*pictures.values()], upright=dataset.apply_orientation)
+    return dict(zip(pictures, turns, strict=True))
 
 
 def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -171,10 +187,16 @@ def _fit(
     path: Path,
     image: FoundImage,
     size: tuple[int, int],
+    turn: int,
     columns: Mapping[str | int, int],
     outside: _Outside,
 ) -> TeacherBoxes:
-    """The boxes of one image that have a class of the data set, or are of a teacher without classes."""
+    """The boxes of one image that have a class of the data set, or are of a teacher without classes.
+
+    Args:
+        size: of the image here; its EXIF orientation `turn` turns that of the teacher to it.
+    """
+    size = turn_size(size, turn)
     for what, found in (("", image.size), *((" a mask of", box.size) for box in image.boxes)):
         if found is not None and found != size:
             raise DataError(
@@ -186,7 +208,10 @@ def _fit(
     boxes = boxes * ([width, height] * 2 if image.relative else 1)
     outside.add(image.name, boxes, size)
     labels = [-1 if box.label is None else columns[box.label] for box in known]
-    return _tensors(boxes.clip(0, [width, height] * 2), [box.score for box in known], labels)
+    boxes = boxes.clip(0, [width, height] * 2)
+    if turn != 1:
+        boxes = np.array([turn_box(box, turn, size) for box in boxes.tolist()]).reshape(-1, 4)
+    return _tensors(boxes, [box.score for box in known], labels)
 
 
 def _tensors(boxes: np.ndarray, scores: Sequence[float], labels: Sequence[int]) -> TeacherBoxes:

@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 from pycocotools import mask as coco_mask
 
 from detector.config import load_cfg
 from detector.data.build import build_teacher, build_training_set
+from detector.data.datasets.annotated import AnnotatedImages, Objects
 from detector.data.datasets.voc import VOCDataset
+from detector.data.orientation import turn_box, turn_size
 from detector.data.proposals import save_proposals
 from detector.data.teacher import read_teacher
 from detector.structures import TeacherBoxes
@@ -272,3 +275,52 @@ def test_boxes_of_a_teacher_are_proposals(tmp_path, source, small_voc) -> None:
     assert build_teacher(load_cfg(config, keys), source) == {}
     with pytest.raises(ConfigError, match=r"DATASETS\.TEACHER_CLASSES is 'x.csv'"):
         load_cfg(config, [*keys, "DATASETS.TEACHER_CLASSES", "x.csv"])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("upright", [False, True])
+@pytest.mark.parametrize("form", ["stored size", "upright size", "stored mask", "shares", "ours", "nothing"])
+def test_boxes_of_a_picture_that_exif_turns(tmp_path, orientation, upright, form) -> None:
+    stored, size = (2, 3, 7, 5), (9, 12)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.new("L", size[::-1]).save(tmp_path / "a.png", exif=exif)
+    shown, shown_size = turn_box(stored, orientation, size), turn_size(size, orientation)
+    row: dict = {"image": {"file_name": "a.png"}, "boxes": [{"label": "cat", "box": shown}]}
+    match form:
+        case "stored size" | "ours":
+            row = {"image": {"file_name": "a.png", "height": size[0], "width": size[1]}}
+            row["boxes"] = [{"label": "cat", "box": stored}]
+            if form == "ours" or orientation < 5:  # from 5 on the size tells
+                row["image"]["orientation"] = "stored"
+        case "upright size":
+            row["image"] |= dict(zip(("height", "width"), shown_size, strict=True))
+        case "stored mask":
+            row["boxes"] = [{"label": "cat", "segmentation": run_lengths(stored, *size)}]
+            row["image"]["orientation"] = "stored"
+    if form == "shares":
+        x1, y1, x2, y2 = (side / shown_size[1 - axis % 2] for axis, side in enumerate(shown))
+        (tmp_path / "found").mkdir()
+        (tmp_path / "found" / "a.txt").write_text(f"0 {(x1 + x2) / 2} {(y1 + y2) / 2} {x2 - x1} {y2 - y1}")
+        (tmp_path / "classes.csv").write_text("0,cat\n")
+        path, table = tmp_path / "found", tmp_path / "classes.csv"
+    else:
+        path, table = write(tmp_path / "found.jsonl", [row]), None
+    none = np.zeros(0, np.int64)
+    objects = Objects(none, np.zeros((0, 4)), none, none.astype(bool), none.astype(bool), np.zeros(0))
+    sizes = np.array([shown_size if upright else size])
+    paths, labels = [str(tmp_path / "a.png")], np.array([[False, True, False]])
+    options = {"labels": labels, "apply_orientation": upright}
+    source = AnnotatedImages("set", tmp_path, CLASSES, ["a"], paths, sizes, objects, **options)
+    found = read_teacher(path, table, source)["a"].boxes
+    torch.testing.assert_close(found, torch.tensor([shown if upright else stored]).float())
+
+
+def test_instances_of_a_turned_picture_are_those_of_the_stored_pixels(tmp_path, source, small_voc) -> None:
+    path = small_voc.root / "JPEGImages" / "a.jpg"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 3
+    Image.open(path).save(path, exif=exif)
+    with pytest.warns(UserWarning, match="1 picture is turned by an EXIF orientation"):
+        found = read_teacher(write(tmp_path / "coco.json", instances(bbox=XYWH)), None, source)
+    assert found["a"].boxes.tolist() == [BOX]
