@@ -118,18 +118,16 @@ class Annotator:
         undecided = [each for each in self._shown() if each["status"] == "proposed"]
         overlaps = [(_iou(each["box"], box), each["label"]) for each in undecided]
         best = max(overlaps, default=(0.0, ""))
+        replaces = (
+            best[0] >= REPLACED
+        )  # then the new box takes the class of the other, unless a key says more
+        of_class = best[1] == label if replaces else self._current().startswith(label)
         chosen = self.page.evaluate("document.querySelector('g.selected')?.dataset.id")
-        if chosen and _inside(box[:2], self._box(chosen)["box"]):
-            self._key("Escape")  # else the drag would move it
-        if best[0] < REPLACED:
-            self._take(label)
-        elif best[1] != label:  # else it takes the class of the box that it replaces
+        if chosen and (not of_class or _inside(box[:2], self._box(chosen)["box"])):
+            self._key("Escape")  # else the key would change its class, and the drag would move it
+        if not of_class:
             self._key(str(self.store.class_names.index(label) + 1))
         self._drag(box[:2], box[2:])
-
-    def _take(self, label: str) -> None:
-        if not self._current().startswith(label):
-            self._key(str(self.store.class_names.index(label) + 1))
 
     def _current(self) -> str:
         """The class of what is drawn next."""

@@ -137,7 +137,7 @@ class Backend:
         """
         if not isinstance(config, str):
             raise DataError(f"the labeling interface is {describe_value(config)}, expected XML")
-        root = parse_xml_bytes(config.encode("utf-8", "surrogateescape"), "View")
+        root = parse_xml_bytes(config.encode("utf-8", "replace"), "View")
         for tag in root.iter("RectangleLabels"):
             labels = {label.get("value") or "" for label in tag.iter("Label")}
             if missing := [name for name in self.store.class_names if name not in labels]:

@@ -163,6 +163,7 @@ def test_what_cannot_be_used_is_named(app) -> None:
             "DOCTYPE",
         ),
         ("setup", {"schema": "<View"}, "XML"),
+        ("setup", {"schema": "\ud800"}, "XML"),
         ("predict", request("predict") | {"tasks": 1}, "`tasks` is"),
         ("predict", request("predict") | {"tasks": [{"id": 1}]}, "no `data`"),
         ("webhook", request("webhook") | {"annotation": None}, "`annotation` is"),
