@@ -87,7 +87,7 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
     images = [
-        ReviewImage(name, size=(24, 32), boxes=(LabeledBox(name[:3], (0, 0, width / 32, width / 8)),))
+        ReviewImage(name, size=(24, 32), boxes=(LabeledBox(name[:3], (4, 4, 4 + width / 32, 4 + width / 8)),))
         for name in names
     ]
     ((_, content),) = encode_review("coco", images, ["cat", "dog"])

@@ -364,7 +364,7 @@ def _read_shares(
     if len(values) == 4:
         x, y, w, h = values
         return (x - w / 2, y - h / 2, x + w / 2, y + h / 2), score
-    if len(values) < 6 or len(values) % 2:
+    if len(values) < 6 or len(values) % 2 or 2 in values:  # 2 flags keypoints that kpt_shape does not tell
         raise ValueError
     xs, ys = values[::2], values[1::2]
     return (min(xs), min(ys), max(xs), max(ys)), None

@@ -1,7 +1,6 @@
 """Pictures with tags, read from folders, tables or annotations."""
 
 import json
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -326,7 +325,7 @@ def _find_labels(folder: Path) -> Path | None:
     if not found:  # else it is a list, or a text about the data
         texts = (path for path in _files_of_labels(folder, (".txt",)) if split_of(path.stem) is None)
         found = [path for path in texts if is_sheet_of_pictures(path)]
-    if all(path.suffix.lower() == ".xml" for path in found) and (len(found) > 1 or any(map(_is_voc, found))):
+    if found and all(path.suffix.lower() == ".xml" and not _is_cvat(path) for path in found):
         return folder
     if len(found) > 1:
         if tool := other_tool(_json(found[0])):
@@ -344,10 +343,10 @@ def _files_of_labels(folder: Path, suffixes: Sequence[str] = _ANNOTATIONS) -> li
     return labels if len(found) > 1 and labels else found
 
 
-def _is_voc(path: Path) -> bool:
-    """Whether an XML file is of one picture, as VOC's are, and not CVAT's of all."""
+def _is_cvat(path: Path) -> bool:
+    """Whether an XML file is of all pictures, and not VOC's of one."""
     with open(path, "rb") as file:
-        return re.search(rb"<annotation[\s>]", file.read(4000)) is not None
+        return b"<annotations" in file.read(4000)
 
 
 def _json(path: Path) -> object:

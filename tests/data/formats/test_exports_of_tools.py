@@ -384,6 +384,9 @@ IN_SHARES = (
     .replace(">60<", ">.9<")
     .replace(">45<", ">1<")
 )
+ONE_OF_TWO = (
+    '<?xml version="1.0"?><annotations><image id="0" name="a.jpg" width="80" height="60"/></annotations>'
+)
 CORNERS = [(40, 30, 79, 59), (50, 40, 70, 55), (30, 20, 60, 59)]
 
 
@@ -398,6 +401,11 @@ CORNERS = [(40, 30, 79, 59), (50, 40, 70, 55), (30, 20, 60, 59)]
         ),
         ({"a.txt": LINE, "data.yaml": "nc: 2\nnames: [cat]"}, "has nc: 2 and 1 names"),
         ({"a.txt": LINE, "obj.names": "cat", "classes.txt": "dog"}, "classes.txt has 'dog' as number 0"),
+        ({"a.txt": "0 .5 .5 .2 .2 .4 .4 2 .6 .6 2", "obj.names": "cat"}, r"a\.txt, line 1 is .* outline"),
+        (
+            {"1.xml": ONE_OF_TWO, "2.xml": ONE_OF_TWO},
+            r"several files that may be the labels: 1\.xml, 2\.xml; --labels",
+        ),
         ({"a.ndjson": "{}"}, "NDJSON, .* Ultralytics and Labelbox .* export YOLO"),
         ({"m.json": [{"filename": "a.jpg", "ann": {"bboxes": [[1, 1, 9, 9]]}}]}, "MMDetection"),
         ({"m.json": [{"file_name": "a.jpg", "annotations": [{"bbox": [1, 1, 9, 9]}]}]}, "detectron2"),

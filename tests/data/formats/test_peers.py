@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}, here or in the Python of PEERS"),
 ]
-# labelformat counts VOC's corners from 0, as Datumaro, supervision from 1, as VOC: they read each other's files
-# one pixel off. Ours tell Datumaro's, and take all others for VOC's.
+# labelformat counts corners of VOC from 0, as Datumaro, supervision from 1, as VOC: they read each other's
+# one pixel off. Here files of Datumaro are told, and all others are taken for those of VOC.
 TOLERANCE = {"voc": 1.01}
 EXPECTED = 30  # comparisons; fewer: a library has changed, and reads less of the others' files
 
