@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> None:
     if Path(options.output).exists():  # it may be the input
         raise FileExistsError(f"{options.output} exists: delete it to make it again, or name another file")
-    if not all(map(math.isfinite, options.mean)) or not all(0 < each < math.inf for each in options.std):
+    if not all(map(math.isfinite, options.mean)) or not all(0 < value < math.inf for value in options.std):
         raise UserError(f"--mean {options.mean} must be finite, and --std {options.std} more than 0")
     content = load_tensors(options.input)
     if options.caffe_vgg16:

@@ -104,7 +104,7 @@ def near_duplicates(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -
 def shared_images(train_set: AnnotatedImages, test_set: AnnotatedImages) -> list[str]:
     """One message if files of the test split are in the training split, too, else none."""
     trained, tested = (
-        {each.image_path(i).absolute() for i in range(len(each))} for each in (train_set, test_set)
+        {dataset.image_path(i).absolute() for i in range(len(dataset))} for dataset in (train_set, test_set)
     )
     if not (shared := sorted(map(str, trained & tested))):
         return []
@@ -191,20 +191,20 @@ def doubtful_classes(name: str, counts: Mapping[str, tuple[int, int]], num_image
         num_images: the number of images of the data set.
     """
     lines = []
-    shown = {each: images for each, (images, _) in counts.items()}
-    if absent := [each for each in shown if shown[each] == 0]:
+    shown = {label: images for label, (images, _) in counts.items()}
+    if absent := [label for label in shown if shown[label] == 0]:
         lines.append(
             f"{name}: no image shows {_listed(absent)}, which cannot be learned: add images that do, or "
             "leave the class out of DATASETS.CLASSES"
         )
     if hidden := [
-        each for each, (images, others) in counts.items() if 0 < images < num_images and not others
+        label for label, (images, others) in counts.items() if 0 < images < num_images and not others
     ]:
         lines.append(
             f"{name}: no image is known not to show {_listed(hidden)}, which cannot be learned: where the "
             "label is not there, it is unknown; label some of these images"
         )
-    if everywhere := [each for each in shown if 0 < shown[each] == num_images]:
+    if everywhere := [label for label in shown if 0 < shown[label] == num_images]:
         lines.append(
             f"{name}: all {num_images} images show {_listed(everywhere)}, which cannot be learned from image "
             "labels: add images that do not show it"
@@ -214,7 +214,7 @@ def doubtful_classes(name: str, counts: Mapping[str, tuple[int, int]], num_image
 
 def _misspelled(name: str, counts: Mapping[str, int], num_images: int) -> list[str]:
     """One message per pair of classes of which one is probably a misspelling of the other."""
-    plain = {each: "".join(filter(str.isalnum, each.casefold())) or each for each in counts}
+    plain = {label: "".join(filter(str.isalnum, label.casefold())) or label for label in counts}
     lines = []
     for pair in combinations(counts, 2):
         rare, frequent = sorted(pair, key=counts.__getitem__)

@@ -105,11 +105,11 @@ def _hints(content: dict[str, Any], size: tuple[int, int], class_names: Sequence
     if not isinstance(points, list) or not isinstance(numbers, dict):
         raise DataError(f"expected {_EXAMPLE}")
     labels = []
-    for each in points:
-        if not isinstance(each, dict) or each.keys() != {"label", "point"}:
-            raise DataError(f'a point is {each!r}, expected {{"label": CLASS, "point": [x, y]}}')
-        labels.append(_column(each["label"], class_names))
-        _check_point(each["point"], *size)
+    for point in points:
+        if not isinstance(point, dict) or point.keys() != {"label", "point"}:
+            raise DataError(f'a point is {point!r}, expected {{"label": CLASS, "point": [x, y]}}')
+        labels.append(_column(point["label"], class_names))
+        _check_point(point["point"], *size)
     counts = [0] * len(class_names)
     for name, number in numbers.items():
         pointed = labels.count(column := _column(name, class_names))
@@ -117,12 +117,12 @@ def _hints(content: dict[str, Any], size: tuple[int, int], class_names: Sequence
             expected = f"expected an integer from {max(1, pointed)} to {_MOST}, as it has {pointed} points"
             raise DataError(f"the count of {name!r} is {number!r}, {expected}")
         counts[column] = number
-    xy = torch.tensor([each["point"] for each in points], dtype=torch.float32).reshape(-1, 2)
+    xy = torch.tensor([point["point"] for point in points], dtype=torch.float32).reshape(-1, 2)
     return Hints(xy, torch.tensor(labels, dtype=torch.int64), torch.tensor(counts))
 
 
 def _check_point(point: Any, height: int, width: int) -> None:
-    if not isinstance(point, list) or [type(each) in (int, float) for each in point] != [True, True]:
+    if not isinstance(point, list) or [type(number) in (int, float) for number in point] != [True, True]:
         raise DataError(f"a point is {point!r}, expected two numbers, x and y")
     if not (0 <= point[0] <= width and 0 <= point[1] <= height):
         raise DataError(f"the point {point} is outside of its image, {width} wide and {height} high")

@@ -238,7 +238,7 @@ def in_any_form(path: Path) -> Path:
         return path
     folder = in_any_form(path.parent)
     forms = (folder / unicodedata.normalize(form, path.name) for form in ("NFC", "NFD"))
-    return next((each for each in forms if os.path.exists(each)), path)  # False of a name that is too long
+    return next((form for form in forms if os.path.exists(form)), path)  # False of a name that is too long
 
 
 @contextmanager

@@ -42,16 +42,19 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
         FileNotFoundError, DataError: a picture cannot be read.
     """
     orientations = [
-        read_orientation(each.path) if each.orientation is None else each.orientation for each in pictures
+        read_orientation(picture.path) if picture.orientation is None else picture.orientation
+        for picture in pictures
     ]
-    meant = [_meant(each, orientation) for each, orientation in zip(pictures, orientations, strict=True)]
-    told = {each for each in meant if each is not None}
+    meant = [
+        _meant(picture, orientation) for picture, orientation in zip(pictures, orientations, strict=True)
+    ]
+    told = {answer for answer in meant if answer is not None}
     turns, assumed = [], []
-    for each, orientation, of_upright in zip(pictures, orientations, meant, strict=True):
+    for picture, orientation, of_upright in zip(pictures, orientations, meant, strict=True):
         if of_upright is None:
-            of_upright = min(told) if len(told) == 1 else each.upright
-            if orientation > 1 and len(told) != 1 and not (of_upright or each.stated):
-                assumed.append(each.path.name)
+            of_upright = min(told) if len(told) == 1 else picture.upright
+            if orientation > 1 and len(told) != 1 and not (of_upright or picture.stated):
+                assumed.append(picture.path.name)
         forth = orientation if upright else inverse(orientation)
         turns.append(1 if of_upright == upright else forth)
     if assumed:

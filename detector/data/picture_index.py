@@ -86,9 +86,9 @@ def readings(text: str) -> list[str]:
         texts = [unquote(urlsplit(text).path), text]
     elif "?d=" in text:  # Label Studio's of a file on its own disk
         texts = [*parse_qs(urlsplit(text).query).get("d", []), text]
-    texts += [unquote(each) for each in texts if "%" in each]
-    texts = [each.strip().strip("\"'").replace("\\", "/") for each in texts]
-    names = (each.rpartition("/")[2] for each in texts)
+    texts += [unquote(text) for text in texts if "%" in text]
+    texts = [text.strip().strip("\"'").replace("\\", "/") for text in texts]
+    names = (text.rpartition("/")[2] for text in texts)
     texts += [uploaded for name in names if (uploaded := _UPLOADED.sub("", name, count=1)) != name]
     return [text for text in dict.fromkeys(texts) if text.strip("/.")]
 

@@ -134,7 +134,7 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
             here = Path(place)
             searched.add(_identity(here))
             around = here.resolve()
-            paths = [here / each for each in sorted(folders) if each[0] != "." and each not in _NO_PICTURES]
+            paths = [here / name for name in sorted(folders) if name[0] != "." and name not in _NO_PICTURES]
             links = [path for path in paths if path.is_symlink()]
             # A link to a folder around it would have no end, or search the whole disk.
             linked += [path for path in links if path.resolve() not in (around, *around.parents)]

@@ -77,8 +77,8 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, Revie
 def find_id(name: str, image_ids: Container[str]) -> str:
     """The id of an image: its name if that is an id, else that without the suffix; in any Unicode form."""
     stem = Path(name).with_suffix("").as_posix()
-    forms = [unicodedata.normalize(form, each) for each in (name, stem) for form in ("NFC", "NFD")]
-    return next((each for each in (name, stem, *forms) if each in image_ids), stem)
+    forms = [unicodedata.normalize(form, text) for text in (name, stem) for form in ("NFC", "NFD")]
+    return next((text for text in (name, stem, *forms) if text in image_ids), stem)
 
 
 def _reviewed_boxes(image: ReviewImage, class_names: Sequence[str], path: Path) -> ReviewedBoxes:
@@ -215,8 +215,8 @@ def unused_images(
 
 def describe_reviewed(dataset: AnnotatedImages, reviewed: Mapping[str, ReviewedBoxes]) -> str:
     """A sentence for the log: how many images have reviewed boxes, and how many of these are complete."""
-    complete = sum(each.complete for each in reviewed.values())
-    boxes = sum(len(each.boxes) for each in reviewed.values())
+    complete = sum(image.complete for image in reviewed.values())
+    boxes = sum(len(image.boxes) for image in reviewed.values())
     images = f"{len(reviewed)} of {len(dataset)} images"
     return f"reviewed boxes in {images}, {boxes} in all; complete in {complete} of these"
 
@@ -226,7 +226,7 @@ def reviewed_counts(
 ) -> list[tuple[int, bool]]:
     """For each image, how many of its boxes are reviewed, and whether these are all its objects."""
     found = (reviewed.get(image_id) for image_id in image_ids)
-    return [(0, False) if each is None else (len(each.boxes), each.complete) for each in found]
+    return [(0, False) if image is None else (len(image.boxes), image.complete) for image in found]
 
 
 def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:

@@ -44,7 +44,7 @@ class TrainingSet:
 
         Of the proposals those of other images do not count.
         """
-        boxes = sum(len(each.boxes) for each in self.reviewed.values())
+        boxes = sum(len(image.boxes) for image in self.reviewed.values())
         parts = {
             "images": _hashed(len(self.dataset), self.dataset.image_ids),
             "tags": _hashed_tags(self.dataset),
@@ -52,7 +52,7 @@ class TrainingSet:
             "images with hints": _hashed(len(self.hints), _contents(self.hints)),
         }
         if self.teacher:
-            found = sum(len(each) for each in self.teacher.values())
+            found = sum(len(image_boxes) for image_boxes in self.teacher.values())
             parts["boxes of the teacher"] = _hashed(found, _contents(self.teacher))
         if self.proposals is not None:
             checksums = self.proposals.checksums(self.dataset.image_ids)
@@ -66,25 +66,36 @@ def describe_truth(test_set: AnnotatedImages, train_set: AnnotatedImages) -> dic
     Of the training split, the boxes alone: CorLoc is of the images that have some.
     """
     found = [test_set.annotation(i) for i in range(len(test_set))]
-    boxed = [each for each in found if each is not None]
-    boxes = sum(len(each.boxes) for each in boxed)
+    boxed = [annotation for annotation in found if annotation is not None]
+    boxes = sum(len(annotation.boxes) for annotation in boxed)
     contents = (
-        None if each is None else [each.boxes.tolist(), each.labels.tolist(), each.difficult.tolist()]
-        for each in found
+        None
+        if annotation is None
+        else [annotation.boxes.tolist(), annotation.labels.tolist(), annotation.difficult.tolist()]
+        for annotation in found
     )
-    crowded = [each for each in boxed if each.crowd.any()]
-    crowds = sum(int(each.crowd.sum()) for each in crowded)
-    trained = [each for i in range(len(train_set)) if (each := train_set.annotation(i)) is not None]
+    crowded = [annotation for annotation in boxed if annotation.crowd.any()]
+    crowds = sum(int(annotation.crowd.sum()) for annotation in crowded)
+    trained = [
+        annotation for i in range(len(train_set)) if (annotation := train_set.annotation(i)) is not None
+    ]
     return {
         "tags": _hashed_tags(test_set),
         "boxes": _hashed(boxes, contents),
         # A part of its own, as earlier versions did not describe it.
-        "iscrowd regions": _hashed(crowds, ([each.image_id, each.crowd.tolist()] for each in crowded)),
+        "iscrowd regions": _hashed(
+            crowds, ([annotation.image_id, annotation.crowd.tolist()] for annotation in crowded)
+        ),
         "training boxes": _hashed(
-            sum(len(each.boxes) for each in trained),
+            sum(len(annotation.boxes) for annotation in trained),
             (
-                [each.image_id, each.boxes.tolist(), each.labels.tolist(), each.crowd.tolist()]
-                for each in trained
+                [
+                    annotation.image_id,
+                    annotation.boxes.tolist(),
+                    annotation.labels.tolist(),
+                    annotation.crowd.tolist(),
+                ]
+                for annotation in trained
             ),
         ),
     }
@@ -100,7 +111,7 @@ def changed_data(before: object, now: Mapping[str, str]) -> str:
     lines = []
     for name, new in now.items():
         if (old := str(known.get(name, new))) != new:
-            then, count = (each.partition(",")[0] for each in (old, new))
+            then, count = (text.partition(",")[0] for text in (old, new))
             lines.append(f"{name}: {then} then, {count} now{', not the same' if then == count else ''}")
     return "; ".join(lines)
 
@@ -116,7 +127,7 @@ def _contents(
 ) -> Iterable[object]:
     for image_id in sorted(of_images):
         values = vars(of_images[image_id]).values()
-        yield image_id, *(each.tolist() if isinstance(each, Tensor) else each for each in values)
+        yield image_id, *(value.tolist() if isinstance(value, Tensor) else value for value in values)
 
 
 def _hashed(count: int, parts: Iterable[object]) -> str:

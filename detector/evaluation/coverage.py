@@ -29,7 +29,7 @@ def recall(
     """
     kept = [~annotation.crowd for annotation in annotations]
     labels = [annotation.labels[keep] for annotation, keep in zip(annotations, kept, strict=True)]
-    covered = [each[keep] >= iou_threshold for each, keep in zip(overlaps, kept, strict=True)]
+    covered = [overlap[keep] >= iou_threshold for overlap, keep in zip(overlaps, kept, strict=True)]
     label = torch.cat([*labels, torch.zeros(0, dtype=torch.int64)]).numpy()  # (M,)
     hit = torch.cat([*covered, torch.zeros(0, dtype=torch.bool)]).numpy()  # (M,)
     there = np.bincount(label, minlength=num_classes).astype(float)  # (C,)

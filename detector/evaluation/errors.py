@@ -54,7 +54,7 @@ def judge(
     Args:
         detections, annotations: one for each image, in the same order.
     """
-    judged = [_kinds(*each) for each in zip(detections, annotations, strict=True)]
+    judged = [_kinds(*pair) for pair in zip(detections, annotations, strict=True)]
     if not judged:
         return []
     scores = torch.cat([image.scores for image in detections])
@@ -69,8 +69,8 @@ def judge(
         counted[rows[scores[rows].argsort(descending=True, stable=True)[: objects[label]]]] = True
     parts = counted.split([len(image) for image in detections])
     return [
-        Judged(image, annotation, *each, part)
-        for image, annotation, each, part in zip(detections, annotations, judged, parts, strict=True)
+        Judged(image, annotation, *judgment, part)
+        for image, annotation, judgment, part in zip(detections, annotations, judged, parts, strict=True)
     ]
 
 

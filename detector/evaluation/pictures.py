@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def in_turns(rankings: Iterable[Iterable[T]]) -> list[T]:
     """The first of each ranking, then the second of each, and so on."""
-    return [each for turn in zip_longest(*rankings) for each in turn if each is not None]
+    return [item for turn in zip_longest(*rankings) for item in turn if item is not None]
 
 
 def draw_detections(
@@ -140,7 +140,7 @@ def draw_sample(
 def choose_samples(labels: Sequence[Tensor], count: int) -> list[int]:
     """Indices of up to `count` images: the first of each class, then the second, ...; unlabeled ones last."""
     num_classes = len(labels[0]) if labels else 0
-    of_class = [[i for i, each in enumerate(labels) if each[label]] for label in range(num_classes)]
+    of_class = [[i for i, shown in enumerate(labels) if shown[label]] for label in range(num_classes)]
     return list(dict.fromkeys([*in_turns(of_class), *range(len(labels))]))[:count]
 
 

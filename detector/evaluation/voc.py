@@ -212,7 +212,7 @@ def _paired_overlap(boxes: np.ndarray, others: np.ndarray, share: bool) -> np.nd
     """
     sides = np.minimum(boxes[:, 2:], others[:, 2:]) - np.maximum(boxes[:, :2], others[:, :2])  # (P, 2)
     inside = sides.clip(min=0).prod(axis=1)
-    own, other = ((each[:, 2:] - each[:, :2]).prod(axis=1) for each in (boxes, others))
+    own, other = ((corners[:, 2:] - corners[:, :2]).prod(axis=1) for corners in (boxes, others))
     whole = own if share else own + other - inside
     return np.divide(inside, whole, out=np.zeros_like(whole), where=whole > 0)
 

@@ -54,7 +54,7 @@ class Explanation:
 
     def kernels(self) -> dict[str, str]:
         """The name of the kernel that runs in each pass."""
-        return {key: next(c.name for c in each if c.runs) for key, each in self.passes.items()}
+        return {key: next(c.name for c in candidates if c.runs) for key, candidates in self.passes.items()}
 
     def __str__(self) -> str:
         lines = [f"{self.op} on {self.device}"]
@@ -133,7 +133,7 @@ def _depthwise_passes(
         images, filters = (torch.empty_like(tensor, device="meta") for tensor in (input, weight))
         by_torch = torch_is_faster(images, filters, *pairs)
         torchs = Candidate("torch", by_torch, by_torch, TAKES, WHY)
-        passes = {key: [torchs, *_stopped(each, by_torch)] for key, each in passes.items()}
+        passes = {key: [torchs, *_stopped(candidates, by_torch)] for key, candidates in passes.items()}
     return passes
 
 

@@ -120,8 +120,8 @@ class Refinement:
             sizes, streams = batch.counts.tolist(), []
             for scores in sources:  # (sum R, C)
                 images = zip(boxes.split(sizes), scores.split(sizes), batch.labels, strict=True)
-                each = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
-                streams.append(map(torch.cat, zip(*each, strict=True)))
+                assigned = [assign_to_seeds(b, *self.rule(b, s, y), **assignment) for b, s, y in images]
+                streams.append(map(torch.cat, zip(*assigned, strict=True)))
             pseudo = ProposalClusters(*map(torch.stack, zip(*streams, strict=True)))
         pseudo = with_hints(pseudo, sources, batch, **assignment)
         pseudo = with_reviewed(pseudo, batch, self.member_iou)

@@ -107,7 +107,7 @@ class StreamRegressionLoss:
     def __call__(self, outputs: RegressionOutputs, pseudo: ProposalClusters, batch: Batch) -> Tensor:
         """`pseudo`: the labels (K, sum R) of the streams."""
         streams = zip(outputs.deltas, zip(*pseudo, strict=True), strict=True)
-        losses = [box_loss(d, ProposalClusters(*each), batch, self.box_reduction) for d, each in streams]
+        losses = [box_loss(d, ProposalClusters(*fields), batch, self.box_reduction) for d, fields in streams]
         return self.weight * torch.stack(losses)
 
 

@@ -75,9 +75,9 @@ def only_at_objects(mil: Tensor, batch: Batch) -> Tensor:
 def _each_image(batch: Batch, known: Sequence[T | None]) -> Iterator[tuple[slice, Tensor, T]]:
     """Rows and boxes (R, 4) of the proposals of each image that has some and of which something is known."""
     start = 0
-    for boxes, each in zip(batch.boxes.split(batch.counts.tolist()), known, strict=True):
-        if each is not None and len(boxes) > 0:
-            yield slice(start, start + len(boxes)), boxes, each
+    for boxes, value in zip(batch.boxes.split(batch.counts.tolist()), known, strict=True):
+        if value is not None and len(boxes) > 0:
+            yield slice(start, start + len(boxes)), boxes, value
         start += len(boxes)
 
 
@@ -95,9 +95,9 @@ def with_hints(pseudo: ProposalClusters, scores: Tensor, batch: Batch, **assignm
         return pseudo
     fields = [field.clone() for field in pseudo]
     for rows, boxes, hints in _each_image(batch, batch.hints):
-        for stream, each in enumerate(scores):
+        for stream, stream_scores in enumerate(scores):
             one = ProposalClusters(*(field[stream, rows] for field in fields))
-            changed = assign_to_seeds(boxes, *_seeds(boxes, each[rows], one, hints), **assignment)
+            changed = assign_to_seeds(boxes, *_seeds(boxes, stream_scores[rows], one, hints), **assignment)
             for field, values in zip(fields, changed, strict=True):
                 field[stream, rows] = values.to(field.dtype)
     return ProposalClusters(*fields)

@@ -58,7 +58,7 @@ class Backend:
     def version(self) -> str:
         """Which detector finds the boxes: "first", or the last round that was kept."""
         rounds = [
-            each["number"] for each in json.loads(self.store.get_meta("rounds") or "[]") if each["kept"]
+            past["number"] for past in json.loads(self.store.get_meta("rounds") or "[]") if past["kept"]
         ]
         return f"round {rounds[-1]}" if rounds else "first"
 
@@ -123,9 +123,9 @@ class Backend:
         if name in self.names:
             return self.names[name]
         ends = [
-            each
-            for each in self.files.get(PurePosixPath(name).name, ())
-            if name.endswith(f"/{each}") or each.endswith(f"/{name}")
+            image_name
+            for image_name in self.files.get(PurePosixPath(name).name, ())
+            if name.endswith(f"/{image_name}") or image_name.endswith(f"/{name}")
         ]
         return self.names[ends[0]] if len(ends) == 1 else None
 
@@ -158,13 +158,13 @@ def _actions(state: State, image: ReviewImage, size: tuple[int, int]) -> list[di
     for row, box in enumerate(image.boxes):
         x1, y1, x2, y2 = box.box
         new = [max(0.0, x1), max(0.0, y1), min(float(width), x2), min(float(height), y2)]
-        same = [each for each in left if each["label"] == box.label and _is_same(each["box"], new)]
+        same = [known for known in left if known["label"] == box.label and _is_same(known["box"], new)]
         if same:
             left.remove(same[0])
             actions.append({"kind": "accept", "id": same[0]["id"]})
         else:
             actions.append({"kind": "add", "id": str(row), "label": box.label, "box": new})
-    actions += [{"kind": "reject", "id": each["id"]} for each in left]
+    actions += [{"kind": "reject", "id": known["id"]} for known in left]
     return [*actions, {"kind": "accept_all", "complete": True}]
 
 

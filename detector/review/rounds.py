@@ -103,7 +103,7 @@ class Rounds:
         self.asked = store.get_meta("asked")  # when Label Studio last asked for a round
         self.first = self._load(weights)
         kept = [
-            each["number"] for each in self.rounds if each["kept"] and self._path(each["number"]).exists()
+            past["number"] for past in self.rounds if past["kept"] and self._path(past["number"]).exists()
         ]
         self.number = kept[-1] if kept else 0  # of the round whose weights find boxes now; 0: none
         self.now = self._load(self._path(self.number)) if kept else self.first
@@ -133,12 +133,12 @@ class Rounds:
         reviewed: dict[str, ReviewedBoxes] = {}
         if any(image.reviewed != "none" for image in review_file.read(self.store.path)):
             reviewed, _ = read_reviewed(self.store.path, self.training_set.dataset)
-        held = {name: each for name, each in reviewed.items() if each.complete and is_held_out(name)}
+        held = {name: boxes for name, boxes in reviewed.items() if boxes.complete and is_held_out(name)}
         learned = {**self.training_set.reviewed, **reviewed}
-        learned = {name: each for name, each in learned.items() if name not in held}
+        learned = {name: boxes for name, boxes in learned.items() if name not in held}
         found = {"number": len(self.rounds) + 1, "images": images, "held_out": len(held), "kept": False}
         new = self._train(found["number"], learned, held) if learned else self.now
-        before, after, first = (self._ap(each, held) for each in (self.now, new, self.first))
+        before, after, first = (self._ap(candidate, held) for candidate in (self.now, new, self.first))
         kept = new is not self.now
         if len(held) >= _ENOUGH and before is not None and after is not None:
             kept = kept and after >= before
@@ -185,7 +185,7 @@ class Rounds:
         for row, scores in zip(new, self._scores(detector, new), strict=True):
             detector.found[row] = finish(scores)
         truth = [_annotation(dataset.image_ids[row], held[dataset.image_ids[row]]) for row in rows]
-        if not any(len(each.labels) for each in truth):
+        if not any(len(annotation.labels) for annotation in truth):
             return None
         aps = voc_ap([detector.found[row] for row in rows], truth, len(dataset.class_names))
         return round(100 * float(np.nanmean(aps)), 1)

@@ -134,7 +134,7 @@ def _headers(scope: Scope) -> Mapping[str, str]:
 
 def _cookies(headers: Mapping[str, str]) -> dict[str, str]:
     try:
-        return {key: each.value for key, each in SimpleCookie(headers.get("cookie", "")).items()}
+        return {key: morsel.value for key, morsel in SimpleCookie(headers.get("cookie", "")).items()}
     except CookieError:
         return {}
 

@@ -32,11 +32,11 @@ _LARGEST = 2**53  # of the integers that JavaScript and SQLite both hold
 def read_page() -> dict[str, tuple[bytes, str]]:
     """Content and type of each file of the page, by its name; no request leads to any other file."""
     folder = files("detector.review") / "page"
-    found = (each for each in folder.iterdir() if each.is_file())
+    found = (file for file in folder.iterdir() if file.is_file())
     return {
-        each.name: (each.read_bytes(), f"{_TYPES[each.name.rpartition('.')[2]]}; charset=utf-8")
-        for each in found
-        if each.name.rpartition(".")[2] in _TYPES
+        file.name: (file.read_bytes(), f"{_TYPES[file.name.rpartition('.')[2]]}; charset=utf-8")
+        for file in found
+        if file.name.rpartition(".")[2] in _TYPES
     }
 
 

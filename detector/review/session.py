@@ -161,8 +161,8 @@ def new_image(dataset: AnnotatedImages, index: int, found: FoundBoxes, detector:
     """A row of the file from what a detector, or an imported file, says of an image."""
     shown, unknown = dataset.labels(index).bool(), dataset.unknown(index)
     tags, unsure = (
-        [dataset.class_names[i] for i in each.nonzero()[:, 0].tolist()]
-        for each in (shown, torch.zeros_like(shown) if unknown is None else unknown)
+        [dataset.class_names[i] for i in classes.nonzero()[:, 0].tolist()]
+        for classes in (shown, torch.zeros_like(shown) if unknown is None else unknown)
     )
     name, best = image_name(dataset, index), found.tag_scores[shown]
     return NewImage(
@@ -170,7 +170,7 @@ def new_image(dataset: AnnotatedImages, index: int, found: FoundBoxes, detector:
         dataset.image_size(index),
         dataset.apply_orientation,
         start_of(replace(found.image, name=name), tags, unsure, detector),
-        [[round(value, 4) for value in each] for each in found.candidates.tolist()],
+        [[round(value, 4) for value in row] for row in found.candidates.tolist()],
         sum(4 * box.score * (1 - box.score) for box in found.image.boxes if box.score is not None),
         float(1 - best.min()) if len(best) else 0.0,
     )

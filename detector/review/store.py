@@ -135,8 +135,8 @@ class Store:
     def improve(self, images: Iterable[NewImage]) -> int:
         """Replace the boxes of images that nobody has opened or decided; returns of how many."""
         rows = [
-            (json.dumps(each.start), json.dumps(each.candidates), each.doubt, each.tag_doubt, each.name)
-            for each in images
+            (json.dumps(image.start), json.dumps(image.candidates), image.doubt, image.tag_doubt, image.name)
+            for image in images
         ]
         query = (
             "UPDATE images SET start = ?, candidates = ?, doubt = ?, tag_doubt = ? "
@@ -339,5 +339,5 @@ class Store:
             {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
             for boxes in (image["start"]["boxes"], state["boxes"])
         )
-        corrections = sum(before.get(each) != after.get(each) for each in before.keys() | after.keys())
+        corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
         return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}

@@ -92,8 +92,8 @@ def pseudo_boxes(
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:
     """The mean of what several detectors say of the same proposals of one image, scores and boxes."""
-    boxes = torch.stack([each.boxes for each in scores]).mean(dim=0)
-    return Scores(scores[0].image_id, boxes, torch.stack([each.scores for each in scores]).mean(dim=0))
+    boxes = torch.stack([result.boxes for result in scores]).mean(dim=0)
+    return Scores(scores[0].image_id, boxes, torch.stack([result.scores for result in scores]).mean(dim=0))
 
 
 def inside_larger(found: Detections, share: float) -> Tensor:

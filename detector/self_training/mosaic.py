@@ -29,23 +29,23 @@ def mosaic(target: BoxedImage, source: Callable[[], BoxedImage], rng: np.random.
         return target
     canvas, boxes = torch.full_like(target.image, _GRAY), []
     images = [target, source(), source(), source()]
-    for place, each in zip(rng.permutation(4).tolist(), images, strict=True):
+    for place, image in zip(rng.permutation(4).tolist(), images, strict=True):
         low, right = divmod(place, 2)
         free = (height - height // 2 if low else height // 2), (width - width // 2 if right else width // 2)
-        sides = each.image.shape[1:]
+        sides = image.image.shape[1:]
         scale = min(free[0] / sides[0], free[1] / sides[1])
         h, w = (min(most, max(1, round(side * scale))) for most, side in zip(free, sides, strict=True))
         top, left = height // 2 - (0 if low else h), width // 2 - (0 if right else w)
-        canvas[:, top : top + h, left : left + w] = resized(each.image, (h, w))
-        scaled = scale_boxes(each.boxes, w / sides[1], h / sides[0])
+        canvas[:, top : top + h, left : left + w] = resized(image.image, (h, w))
+        scaled = scale_boxes(image.boxes, w / sides[1], h / sides[0])
         boxes.append(scaled + scaled.new_tensor([left, top, left, top]))
     return reviewed_first(
         BoxedImage(
             canvas,
             torch.cat(boxes),
-            torch.cat([each.labels for each in images]),
-            torch.cat([each.reviewed for each in images]),
-            torch.cat([each.weights for each in images]),
-            all(each.complete for each in images),
+            torch.cat([image.labels for image in images]),
+            torch.cat([image.reviewed for image in images]),
+            torch.cat([image.weights for image in images]),
+            all(image.complete for image in images),
         )
     )

@@ -107,8 +107,8 @@ def find_pseudo_boxes(
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
     boxes, supports = dict[int, Detections](), dict[int, Support]()
     shown = torch.from_numpy(training_set.labels())  # (N, C)
-    for index, *each in zip(own, *found, strict=True):
-        scores = mean_scores(each)
+    for index, *image_scores in zip(own, *found, strict=True):
+        scores = mean_scores(image_scores)
         boxes[index] = choose(index, scores)
         if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
             supports[index] = support(of_teacher, scores, shown[index])

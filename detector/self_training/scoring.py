@@ -37,7 +37,7 @@ def score_batch(
             found = list(model.scores(inputs))
     except NonFiniteFeatures:
         raise not_finite(", ".join(image_ids), precision) from None
-    results = [Scores(name, *each) for name, each in zip(image_ids, found, strict=True)]
+    results = [Scores(name, *fields) for name, fields in zip(image_ids, found, strict=True)]
     for result in results:
         check_finite(result.image_id, precision, result.boxes, result.scores)
     return results

@@ -53,5 +53,5 @@ def _map(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, TensorFields):
         return value.map(function)
     if isinstance(value, dict):
-        return {key: _map(each, function) for key, each in value.items()}
-    return type(value)(_map(each, function) for each in value) if isinstance(value, (list, tuple)) else value
+        return {key: _map(item, function) for key, item in value.items()}
+    return type(value)(_map(item, function) for item in value) if isinstance(value, (list, tuple)) else value

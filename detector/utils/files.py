@@ -137,7 +137,7 @@ def archive_digest(path: str | Path) -> str:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [(each.filename, each.file_size, each.CRC) for each in archive.infolist()]
+            members = [(member.filename, member.file_size, member.CRC) for member in archive.infolist()]
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
         return file_digest(path)
     return hashlib.sha256(json.dumps(members).encode()).hexdigest()

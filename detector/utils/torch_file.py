@@ -88,7 +88,7 @@ def _leaves(content: Any) -> Iterator[tuple[str, Any]]:
                 f"(at {name}), which no weights need: save the tensors by name, and nothing else"
             )
         items = list(value.items()) if isinstance(value, Mapping) else list(enumerate(value))
-        waiting += [(_place(name, key), each, depth + 1) for key, each in reversed(items)]
+        waiting += [(_place(name, key), item, depth + 1) for key, item in reversed(items)]
 
 
 def _place(name: str, key: Any) -> str:

@@ -229,7 +229,7 @@ def unclear_classes(labels: np.ndarray, unclear: np.ndarray, class_names: Sequen
         unclear: (M,) bool.
     """
     all_objects, clear = (
-        np.bincount(each, minlength=len(class_names)) for each in (labels, labels[~unclear])
+        np.bincount(indices, minlength=len(class_names)) for indices in (labels, labels[~unclear])
     )
     return [class_names[i] for i in np.flatnonzero((all_objects > 0) & (clear == 0)).tolist()]
 
@@ -240,13 +240,13 @@ def unknown_class(name: str, class_names: Iterable[str]) -> str:
     text = f"unknown class {describe_value(name)}{hint_nearest(name, known)}; known are "
     if len(known) <= _FEW_CLASSES:
         return text + ", ".join(known)
-    folded = {each.casefold(): each for each in known}
+    folded = {known_name.casefold(): known_name for known_name in known}
     near = get_close_matches(name.casefold(), folded, n=3, cutoff=0) if len(name) < 200 else []
-    return f"{text}{len(known)} classes, such as {', '.join([folded[each] for each in near] or known[:3])}"
+    return f"{text}{len(known)} classes, such as {', '.join([folded[key] for key in near] or known[:3])}"
 
 
 def hint_nearest(name: str, known: Iterable[str]) -> str:
     """ " (did you mean ...?)" with the known name that is most similar to `name`, or ""; ignores case."""
-    by_folded = {each.casefold(): each for each in known}
+    by_folded = {known_name.casefold(): known_name for known_name in known}
     nearest = get_close_matches(name.casefold(), by_folded, n=1)
     return f" (did you mean {by_folded[nearest[0]]}?)" if nearest else ""

@@ -201,7 +201,7 @@ def _lacks_box(annotation: dict) -> bool:
 def _box_of_polygons(polygons: object) -> list[float] | None:
     """x, y, width and height around polygons, each x, y, x, y, ...; None: they are none."""
     try:
-        points = np.concatenate([np.array(each, dtype=float).reshape(-1, 2) for each in polygons])  # type: ignore[attr-defined]
+        points = np.concatenate([np.array(polygon, dtype=float).reshape(-1, 2) for polygon in polygons])  # type: ignore[attr-defined]
         (x, y), (right, bottom) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
     except (TypeError, ValueError):
         return None
@@ -280,7 +280,7 @@ def read_sizes(images: Sequence[dict], paths: Sequence[str | Path]) -> np.ndarra
 def _find_images(folder: Path, file_names: Sequence[str], path: Path) -> list[str]:
     """The paths of all files, which must exist. Listing each folder once is faster than a check per file."""
     parents = {os.path.dirname(name) for name in file_names}
-    listed = {each: set(os.listdir(folder / each)) for each in parents if (folder / each).is_dir()}
+    listed = {parent: set(os.listdir(folder / parent)) for parent in parents if (folder / parent).is_dir()}
     missing = [
         name for name in file_names if os.path.basename(name) not in listed.get(os.path.dirname(name), ())
     ]

@@ -88,7 +88,9 @@ def _read_csv(text: str, mistakes: ErrorList) -> Iterator[Row]:
     line, columns, split_column, split_header = 1, 2, -1, ""
     if named := SEPARATOR_LINE.match(start):
         text, start, line = others, others.partition("\n")[0], 2
-    separator = next((each for each in _OTHER_SEPARATORS if each in start and "," not in start), ",")
+    separator = next(
+        (separator for separator in _OTHER_SEPARATORS if separator in start and "," not in start), ","
+    )
     separator = named[1] if named else separator
     file = io.StringIO(text, newline="")
     reader = csv.reader(file, delimiter=separator, skipinitialspace=True, strict=True)

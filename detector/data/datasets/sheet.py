@@ -140,7 +140,7 @@ def _find_separator(text: str) -> str:
 
 def _is_name(cell: str) -> bool:
     text = cell.strip().lower()
-    return text.endswith(IMAGE_SUFFIXES) and not any(each in text for each in "\t;|")
+    return text.endswith(IMAGE_SUFFIXES) and not any(character in text for character in "\t;|")
 
 
 def _read_excel(path: Path) -> list[SheetRow]:

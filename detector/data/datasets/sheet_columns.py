@@ -161,7 +161,9 @@ class Columns(NamedTuple):
         what = [("pictures", [self.picture]), ("labels", self.labels), ("a class each", self.classes)]
         what += [("unknown labels", [self.unknown] if self.unknown is not None else [])]
         what += [("split", [self.split] if self.split is not None else []), ("boxes", self.boxes)]
-        told = [f"{name} in {shortened([self.title(i) for i in each], 6)}" for name, each in what if each]
+        told = [
+            f"{name} in {shortened([self.title(i) for i in numbers], 6)}" for name, numbers in what if numbers
+        ]
         return "; ".join([*told, *([f"not read: {shortened(self.left_out, 6)}"] if self.left_out else [])])
 
     def title(self, column: int) -> str:
@@ -364,8 +366,8 @@ def _number(cell: str) -> float:
 def _shown(header: Sequence[str], below: Sequence[Sequence[str]]) -> str:
     """The columns by header and first cell, for an error."""
     firsts = [next(filter(None, cells), "") for cells in below]
-    each = [
+    columns = [
         f"{name!r}: {cell[:40]!r}" if name else repr(cell[:40])
         for name, cell in zip(header, firsts, strict=True)
     ]
-    return shortened(each, 8)
+    return shortened(columns, 8)

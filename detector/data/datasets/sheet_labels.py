@@ -53,7 +53,7 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
         split = [[word for name in names for word in name.split()] for names in split]
         longest = max(texts, key=lambda text: (text.count(" "), text))
         notes.append(f"blanks separate labels, as in {longest!r}; names with blanks need ';' between them")
-    return [[name for each in names if (name := _clean(each))] for names in split], notes
+    return [[name for text in names if (name := _clean(text))] for names in split], notes
 
 
 def is_list(cell: str) -> bool:
@@ -76,12 +76,12 @@ def _in_list(cell: str) -> list[str]:
 def _strings(value: object) -> Iterable[str]:
     """The names in a value; of Label Studio's objects those in `choices` or `rectanglelabels` alone."""
     if isinstance(value, dict):
-        named = [each for key, each in value.items() if str(key).endswith(("labels", "choices"))]
-        for each in named or [each for each in value.values() if isinstance(each, str)]:
-            yield from _strings(each)
+        named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
+        for entry in named or [entry for entry in value.values() if isinstance(entry, str)]:
+            yield from _strings(entry)
     elif isinstance(value, (list, tuple, set)):
-        for each in value:
-            yield from _strings(each)
+        for entry in value:
+            yield from _strings(entry)
     elif value is not None:
         yield str(value)
 
@@ -94,8 +94,8 @@ def _is_separator(
     parts: dict[str, list[str]], alone: Collection[str], *, strict: bool, several: bool
 ) -> bool:
     if strict:
-        return all({*each} <= {*alone} for each in parts.values())
-    uses = Counter(part for each in parts.values() for part in {*each})
+        return all({*words} <= {*alone} for words in parts.values())
+    uses = Counter(part for words in parts.values() for part in {*words})
     shared = any(count > 1 or part in alone for part, count in uses.items() if part)
     return shared or several or len(parts) == 1
 
@@ -120,7 +120,7 @@ def join_spellings(counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
     stay two classes, which a note tells.
     """
     groups: dict[str, list[str]] = defaultdict(list)
-    for name, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+    for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         groups[unicodedata.normalize("NFC", name).casefold()].append(name)
     notes = [
         f"{_told(others, counts)} {'is' if len(others) == 1 else 'are'} taken for {best!r} ({counts[best]})"
@@ -143,7 +143,7 @@ def _told(names: Iterable[str], counts: Counter[str] | dict[str, int]) -> str:
 
 
 def _are_alike(a: str, b: str) -> bool:
-    plain = [re.sub(r"[\W_]+", "", each) for each in (a, b)]
+    plain = [re.sub(r"[\W_]+", "", text) for text in (a, b)]
     if plain[0] == plain[1]:
         return True
     short, long = sorted(plain, key=len)

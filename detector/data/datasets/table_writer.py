@@ -59,7 +59,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
     places = {row_id(row): place for place, row in enumerate(rows)}
     beside_it = (row_id(row) for path in tables for row in read_table(path)[0])
     images = _named_by_ids(images, {*places, *beside_it})
-    found = [(places.get(find_id(each.name, places)), each) for each in images if each.reviewed != "none"]
+    found = [(places.get(find_id(image.name, places)), image) for image in images if image.reviewed != "none"]
     strangers = [image.name for place, image in found if place is None]
     in_part = [image.name for place, image in found if place is not None and not image.complete]
     whole = {place: image for place, image in found if place is not None and image.complete}
@@ -97,14 +97,14 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
 
 def _named_by_ids(images: Sequence[ReviewImage], ids: Collection[str]) -> list[ReviewImage]:
     """The images by the ids of the tables; a name without its folder is that of the only id that ends so."""
-    unknown = [each for each in images if find_id(each.name, ids) not in ids and "/" not in each.name]
+    unknown = [image for image in images if find_id(image.name, ids) not in ids and "/" not in image.name]
     if not unknown:
         return list(images)
-    index = PictureIndex(Path(), [Path(f"{each}.jpg") for each in sorted(ids)])
+    index = PictureIndex(Path(), [Path(f"{image_id}.jpg") for image_id in sorted(ids)])
     new = dict(
-        zip((each.name for each in unknown), index.rename([each.name for each in unknown]), strict=True)
+        zip((image.name for image in unknown), index.rename([image.name for image in unknown]), strict=True)
     )
-    return [replace(each, name=new.get(each.name, each.name)) for each in images]
+    return [replace(image, name=new.get(image.name, image.name)) for image in images]
 
 
 def _check_image(

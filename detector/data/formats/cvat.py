@@ -131,14 +131,14 @@ def _locate(image: Element, folder: str | Path | None) -> str:
     suffixes = ("", ".PNG", ".png", ".jpg", ".jpeg")
     places = [f"{subset}/", ""] if subset else [""]
     named = [f"{place}{name}{suffix}" for place in places for suffix in suffixes]
-    return next((each for each in named if folder and Path(folder, each).is_file()), name)
+    return next((candidate for candidate in named if folder and Path(folder, candidate).is_file()), name)
 
 
 def _read_box(node: Element, image: str) -> LabeledBox:
     if float(node.get("rotation") or 0):
         raise DataError(f"image {image!r} has a box that is rotated by {node.get('rotation')} degrees")
     x1, y1, x2, y2 = (_number(node, side, image) for side in _SIDES)
-    texts = {each.get("name"): (each.text or "").strip() for each in node.findall("attribute")}
+    texts = {attribute.get("name"): (attribute.text or "").strip() for attribute in node.findall("attribute")}
     # A box that was drawn has the attribute's default, false. An imported one has the source "file", one of a
     # model "auto"; moved by a person they become "manual" and "semi-auto".
     drawn = node.get("source") in ("manual", "semi-auto", "consensus")

@@ -134,7 +134,9 @@ def _each_task(
     names = image_names(tasks)
     if folder is not None and Path(folder).is_dir():  # those that were uploaded are found by their names
         names = index_folder(Path(folder)).rename(names)
-    kinds = {str(each.get("type")) for task in tasks for each in _chosen(task) if isinstance(each, dict)}
+    kinds = {
+        str(result.get("type")) for task in tasks for result in _chosen(task) if isinstance(result, dict)
+    }
     if kinds - {"relation"} and kinds <= _NO_REGION:
         raise DataError(
             f"no task has a box: they have regions of type {', '.join(map(repr, sorted(kinds)))}, expected "
@@ -185,7 +187,7 @@ def _address(data: dict[str, Any], task: object) -> str:
     if isinstance(data.get("image"), str):
         return data["image"]
     for key, value in lists.items():
-        if key == "image" or any(isinstance(each, str) and _is_image(each) for each in value):
+        if key == "image" or any(isinstance(item, str) and _is_image(item) for item in value):
             raise DataError(f"task {task}: `{key}` has {len(value)} images: make a task of each")
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
     if videos := [value for value in texts.values() if name_of_address(value)[0].lower().endswith(_VIDEOS)]:
@@ -208,13 +210,14 @@ def _is_image(address: str) -> bool:
 
 
 def _annotations(task: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each for each in task.get("annotations") or [] if isinstance(each, dict)]
+    return [annotation for annotation in task.get("annotations") or [] if isinstance(annotation, dict)]
 
 
 def _predicted(task: dict[str, Any]) -> list[dict[str, Any]]:
     """The predictions, which the tool lists by their ids in some exports, of a task that nobody skipped."""
     skipped = any(map(_skipped, _annotations(task)))
-    return [each for each in task.get("predictions") or [] if isinstance(each, dict) and not skipped]
+    predictions = [] if skipped else task.get("predictions") or []
+    return [prediction for prediction in predictions if isinstance(prediction, dict)]
 
 
 def _skipped(annotation: dict[str, Any]) -> bool:
@@ -223,8 +226,8 @@ def _skipped(annotation: dict[str, Any]) -> bool:
 
 def _accepted(annotation: dict[str, Any]) -> bool | None:
     """What the newest of the reviews, which the Enterprise edition has, says; None: there is none."""
-    reviews = [each for each in annotation.get("reviews") or [] if isinstance(each, dict)]
-    newest = max(reviews, key=lambda each: each.get("created_at") or "", default={})
+    reviews = [review for review in annotation.get("reviews") or [] if isinstance(review, dict)]
+    newest = max(reviews, key=lambda review: review.get("created_at") or "", default={})
     return newest.get("accepted")
 
 
@@ -233,13 +236,22 @@ def _submitted(task: dict[str, Any]) -> list[dict[str, Any]]:
 
     Of these the ground truth if one is marked as such, else those that a reviewer accepted, if any.
     """
-    given = [each for each in _annotations(task) if not _skipped(each) and _accepted(each) is not False]
-    return [each for each in given if each.get("ground_truth")] or list(filter(_accepted, given)) or given
+    given = [
+        annotation
+        for annotation in _annotations(task)
+        if not _skipped(annotation) and _accepted(annotation) is not False
+    ]
+    truth = [annotation for annotation in given if annotation.get("ground_truth")]
+    return truth or list(filter(_accepted, given)) or given
 
 
 def _newest(annotations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The results of the annotation or prediction that was changed last."""
-    newest = sorted(annotations, key=lambda each: each.get("updated_at") or each.get("created_at") or "")[-1:]
+
+    def changed(annotation: dict[str, Any]) -> str:
+        return annotation.get("updated_at") or annotation.get("created_at") or ""
+
+    newest = sorted(annotations, key=changed)[-1:]
     return (newest[0].get("result") or []) if newest else []
 
 
@@ -252,11 +264,12 @@ def _warn_of_annotations(tasks: Sequence[Any], source: object) -> None:
     found: dict[str, list[str]] = {}
     for number, task in enumerate(tasks):
         given, what = _submitted(task), ""
-        if len({json.dumps(_shapes(each.get("result") or []), sort_keys=True) for each in given}) > 1:
+        shapes = (_shapes(annotation.get("result") or []) for annotation in given)
+        if len({json.dumps(shape, sort_keys=True) for shape in shapes}) > 1:
             what = "several annotations that differ, of which the newest counts: mark one as ground truth"
-        elif not given and any(isinstance(each, dict) for each in task.get("drafts") or []):
+        elif not given and any(isinstance(draft, dict) for draft in task.get("drafts") or []):
             what = "a draft that nobody has submitted, left out: submit it"
-        elif not given and any(_accepted(each) is False for each in _annotations(task)):
+        elif not given and any(_accepted(annotation) is False for annotation in _annotations(task)):
             what = "only annotations that a reviewer rejected, left out: correct and accept them"
         elif not given and any(map(_skipped, _annotations(task))):
             what = "been skipped, left out: submit those whose objects can be boxed"
@@ -275,7 +288,7 @@ def _warn_of_annotations(tasks: Sequence[Any], source: object) -> None:
 
 
 def _shapes(results: Sequence[dict[str, Any]]) -> list[Any]:
-    return [each.get("value") for each in results if each.get("type") not in _NO_REGION]
+    return [result.get("value") for result in results if result.get("type") not in _NO_REGION]
 
 
 def _regions(task: dict[str, Any], results: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -284,8 +297,12 @@ def _regions(task: dict[str, Any], results: Sequence[dict[str, Any]], kind: str)
     A shape without labels, of <Rectangle> or <KeyPoint>, has those of the result of <Labels> with its id.
     """
     shape = kind.removesuffix("labels")
-    named = {each.get("id"): each["value"].get("labels") for each in results if each.get("type") == "labels"}
-    shapes = {each.get("id") for each in results if each.get("type") == shape}
+    named = {
+        result.get("id"): result["value"].get("labels")
+        for result in results
+        if result.get("type") == "labels"
+    }
+    shapes = {result.get("id") for result in results if result.get("type") == shape}
     regions = []
     for result in results:
         found = result.get("type")

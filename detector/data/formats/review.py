@@ -75,7 +75,7 @@ def review_image(
         complete: these are all objects of the image.
         upright, stated: of :class:`ReviewImage`.
     """
-    columns = (each.tolist() for each in (detections.boxes, detections.scores, detections.labels))
+    columns = (column.tolist() for column in (detections.boxes, detections.scores, detections.labels))
     rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
     boxes = [
         LabeledBox(class_names[label], tuple(box), score, row < reviewed, row in doubts)
@@ -96,14 +96,14 @@ def turn_images(
         FileNotFoundError, DataError: a picture cannot be read.
     """
     pictures = [
-        Boxed(path, each.size, each.upright, stated=each.stated)
-        for path, each in zip(paths, images, strict=True)
+        Boxed(path, image.size, image.upright, stated=image.stated)
+        for path, image in zip(paths, images, strict=True)
     ]
     turned = []
-    for each, turn in zip(images, find_turns(source, pictures, upright=upright), strict=True):
-        boxes = tuple(box._replace(box=turn_box(box.box, turn, each.size)) for box in each.boxes)
-        each = replace(each, upright=upright, stated=each.stated and not upright)
-        turned.append(replace(each, boxes=boxes, size=turn_size(each.size, turn)))
+    for image, turn in zip(images, find_turns(source, pictures, upright=upright), strict=True):
+        boxes = tuple(box._replace(box=turn_box(box.box, turn, image.size)) for box in image.boxes)
+        image = replace(image, upright=upright, stated=image.stated and not upright)
+        turned.append(replace(image, boxes=boxes, size=turn_size(image.size, turn)))
     return turned
 
 
@@ -112,8 +112,8 @@ def renamed(images: Iterable[ReviewImage], folder: str | Path | None) -> list[Re
     found = list(images)
     if not found or folder is None or not Path(folder).is_dir():
         return found
-    names = index_folder(Path(folder)).rename([each.name for each in found])
-    return [replace(each, name=name) for each, name in zip(found, names, strict=True)]
+    names = index_folder(Path(folder)).rename([image.name for image in found])
+    return [replace(image, name=name) for image, name in zip(found, names, strict=True)]
 
 
 def check_images(

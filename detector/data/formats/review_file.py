@@ -241,7 +241,7 @@ def _numbers(value: object, count: int, what: str) -> list[float]:
     """Finite numbers; booleans are none."""
     if not isinstance(value, list) or len(value) != count:
         raise DataError(f"a {what} is {describe_value(value)}, expected {count} numbers")
-    if not all(type(each) in (int, float) and math.isfinite(each) for each in value):
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in value):
         raise DataError(f"a {what} is {describe_value(value)}, expected {count} finite numbers")
     return value
 

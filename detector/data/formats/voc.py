@@ -66,7 +66,7 @@ def _read_image(file: Path, name: Path, pictures: list[tuple[Path, str]]) -> Rev
     boxes = tuple(_read_object(element, root) for element in root.findall("object"))
     size = [int(read_number(root, f"size/{side}", default="0")) for side in ("height", "width")]
     if pictures:
-        place, picture = min(pictures, key=lambda each: not each[1].endswith(suffix))
+        place, picture = min(pictures, key=lambda pair: not pair[1].endswith(suffix))
         if min(size) < 1:
             size = list(read_image_size(place / picture))  # boxes of VOC are of the pixels as stored
     elif not suffix or min(size) < 1:

@@ -261,7 +261,7 @@ def read_names(folder: Path) -> tuple[dict[int, str], int]:
         )
     if str(content.get("nc") or len(names)).strip() != str(len(names)):
         raise DataError(f"{path} has nc: {content['nc']} and {len(names)} names: correct one of the two")
-    numbers = [int(each) for each in shape] if isinstance(shape, list) else [0]
+    numbers = [int(number) for number in shape] if isinstance(shape, list) else [0]
     return {int(key): name for key, name in names.items()}, numbers[0] * numbers[-1]
 
 
@@ -287,7 +287,7 @@ def read_splits(folder: Path) -> list[tuple[str, str]]:
         entries = content.get(key)
         entries = entries if isinstance(entries, list) else [entries]
         found += [
-            (key, str(base / each.strip())) for each in entries if isinstance(each, str) and each.strip()
+            (key, str(base / entry.strip())) for entry in entries if isinstance(entry, str) and entry.strip()
         ]
     return found
 

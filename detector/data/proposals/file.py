@@ -206,15 +206,19 @@ def save_proposals(
     Raises:
         DataError: :func:`load_proposals` would not accept them.
     """
-    counts = np.array([len(each) for each in boxes], np.int64)
+    counts = np.array([len(image_boxes) for image_boxes in boxes], np.int64)
     arrays = {
         "image_ids": np.array(image_ids, np.str_),
         "counts": counts,
-        "boxes": np.concatenate([np.zeros((0, 4)), *(each for each in boxes if len(each))], dtype=np.float32),
+        "boxes": np.concatenate(
+            [np.zeros((0, 4)), *(image_boxes for image_boxes in boxes if len(image_boxes))], dtype=np.float32
+        ),
         "sizes": np.array(sizes, np.int64).reshape(-1, 2),
     }
     proposals = Proposals(image_ids, counts, arrays["boxes"], arrays["sizes"], str(path))
-    arrays["checksums"] = np.array([_checksum(each.numpy()) for each in proposals.values()], np.uint32)
+    arrays["checksums"] = np.array(
+        [_checksum(image_boxes.numpy()) for image_boxes in proposals.values()], np.uint32
+    )
     with atomic_write(path) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 

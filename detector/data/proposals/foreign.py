@@ -85,7 +85,7 @@ def read_npz(path: Path) -> ForeignProposals:
                     boxes.append(_shaped(file[name]))
             return ForeignProposals(boxes, list(file))
     proposals = load_proposals(path)
-    return ForeignProposals([each.numpy() for each in proposals.values()], list(proposals))
+    return ForeignProposals([image_boxes.numpy() for image_boxes in proposals.values()], list(proposals))
 
 
 def read_json_lines(path: Path) -> ForeignProposals:
@@ -145,7 +145,7 @@ def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -
         content = load_pickle(path)
         if not isinstance(content, dict):
             raise DataError(f"it holds a {type(content).__name__}, expected a dict of boxes, ids and scores")
-        image_ids = [_image_id(each) for each in _field(content, "indexes", "ids")]
+        image_ids = [_image_id(value) for value in _field(content, "indexes", "ids")]
         boxes = _field(content, "boxes")
         scores = content.get("scores", content.get("objectness_logits"))
         scores = [None] * len(boxes) if scores is None else scores
@@ -189,7 +189,7 @@ def _numbers(values: Any, kind: type) -> np.ndarray:
     rows = values if isinstance(values, (list, tuple)) else ()
     # What many lists share, numpy would write out for each of them.
     deeper = any(
-        isinstance(each, (list, tuple)) for row in rows if isinstance(row, (list, tuple)) for each in row
+        isinstance(value, (list, tuple)) for row in rows if isinstance(row, (list, tuple)) for value in row
     )
     with suppress(ValueError, OverflowError), np.errstate(over="ignore"):  # lists of different lengths
         array = np.asarray(None if deeper else values)

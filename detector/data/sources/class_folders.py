@@ -43,12 +43,12 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
     if level is None:
         _check_no_split(pictures, folders.values())
         found = [
-            _Picture(name, each[0].strip(), split_of_folders("/".join([*each[1:], name])))
-            for name, each in folders.items()
+            _Picture(name, parts[0].strip(), split_of_folders("/".join([*parts[1:], name])))
+            for name, parts in folders.items()
         ]
     else:
-        found = [_below_split(name, each, level) for name, each in folders.items()]
-    tops = sorted({each[level or 0] for each in folders.values()})
+        found = [_below_split(name, parts, level) for name, parts in folders.items()]
+    tops = sorted({parts[level or 0] for parts in folders.values()})
     if level is None and {split for split, _ in map(split_and_rest, tops)} == {TRAIN, VAL}:
         raise DataError(
             f"{pictures}: the folders {shortened(tops)} look like splits, not like classes: move their "
@@ -62,18 +62,18 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
             f"{shortened(alike)}: if they are splits, name them train, val and test",
             stacklevel=2,
         )
-    if not (labeled := [each for each in found if each.label]):
+    if not (labeled := [picture for picture in found if picture.label]):
         raise DataError(
             f"{pictures}: found no labels, and the folders {shortened(tops)}, which are splits "
             f"and no classes: {_ask_for_labels(pictures)}, or make folders of classes in them"
         )
-    classes = {each.label for each in labeled}
+    classes = {picture.label for picture in labeled}
     if len(classes) == 1:
         raise DataError(
             f"{pictures}: found no labels and one folder, {classes.pop()!r}; a class is not learned without "
             f"pictures that do not show it: {_ask_for_labels(pictures)}, or add another folder"
         )
-    if others := [each.name for each in found if not each.label]:
+    if others := [picture.name for picture in found if not picture.label]:
         warnings.warn(
             f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out, as in no "
             f"folder of a class below a split: {shortened(others, 3)}",
@@ -85,11 +85,11 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
 def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
     """How many folders, the same for all pictures, are above those of splits; None: there are no such."""
     for level in range(min(map(len, folders)) + 1):
-        if len({tuple(each[:level]) for each in folders}) > 1:
+        if len({tuple(parts[:level]) for parts in folders}) > 1:
             return None
-        tops = [each[level] if len(each) > level else "" for each in folders]
+        tops = [parts[level] if len(parts) > level else "" for parts in folders]
         splits = {split_of(top) for top in tops}
-        deeper = {split_of(each[level]) for each in folders if len(each) > level + 1}
+        deeper = {split_of(parts[level]) for parts in folders if len(parts) > level + 1}
         if None not in splits or {TRAIN, VAL} <= deeper:
             return level
     return None
@@ -98,10 +98,10 @@ def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
 def _named_alike(folders: Iterable[Sequence[str]]) -> list[str]:
     """The names of the folders in the outermost ones, if there are several, the same in each."""
     below: dict[str, set[str]] = {}
-    for each in folders:
-        below.setdefault(each[0], set()).add(each[1] if len(each) > 1 else "")
+    for parts in folders:
+        below.setdefault(parts[0], set()).add(parts[1] if len(parts) > 1 else "")
     first, *others = below.values()
-    alike = len(first) > 1 and "" not in first and len(others) > 0 and all(each == first for each in others)
+    alike = len(first) > 1 and "" not in first and len(others) > 0 and all(names == first for names in others)
     return sorted(first) if alike else []
 
 
@@ -115,8 +115,8 @@ def _below_split(name: str, folders: Sequence[str], level: int) -> _Picture:
 
 def _check_no_split(pictures: Path, folders: Iterable[list[str]]) -> None:
     """Raise where the folder of a class is probably a split; warn of a class that is called train."""
-    tops = {each[0] for each in folders if split_of(each[0])}
-    nested = {each[0] for each in folders if len(each) > 1}
+    tops = {parts[0] for parts in folders if split_of(parts[0])}
+    nested = {parts[0] for parts in folders if len(parts) > 1}
     if wrong := sorted(top for top in tops if top in nested or split_of(top) != TRAIN):
         raise DataError(
             f"{pictures}: the {'folder' if len(wrong) == 1 else 'folders'} {shortened(wrong)} beside "
@@ -143,20 +143,20 @@ def visible(folder: Path) -> list[Path]:
 
 
 def _merge_copies(root: Path, found: Sequence[_Picture]) -> list[tuple[str, tuple[str, ...], str | None]]:
-    copies = find_copies([root / each.name for each in found])
+    copies = find_copies([root / picture.name for picture in found])
     same: dict[str, list[_Picture]] = defaultdict(list)
-    for each in found:
-        same[copies.get(root / each.name, each.name)].append(each)
+    for picture in found:
+        same[copies.get(root / picture.name, picture.name)].append(picture)
     merged: list[tuple[str, tuple[str, ...], str | None]] = []
     several = []
     for group in same.values():
-        labels = tuple(dict.fromkeys(each.label for each in group if each.label))
+        labels = tuple(dict.fromkeys(picture.label for picture in group if picture.label))
         if len(labels) == 1:
-            merged += [(each.name, labels, each.split) for each in group]
+            merged += [(picture.name, labels, picture.split) for picture in group]
             continue
-        splits = {each.split for each in group if each.split}
+        splits = {picture.split for picture in group if picture.split}
         merged.append((group[0].name, labels, VAL if VAL in splits else next(iter(splits), None)))
-        several.append(" = ".join(each.name for each in group))
+        several.append(" = ".join(picture.name for picture in group))
     if several:
         warnings.warn(
             f"{counted(len(several), 'picture is', 'pictures are')} in the folders of several classes, and "

@@ -40,8 +40,8 @@ def affixes(
             text[-1:].isdigit() and stem[:1].isdigit() and text.strip("0")
             for text, stem in ((before, stems[0]), (stems[0], after))
         )
-        if not seam and all(len(each) == 1 for each in found):
-            return before, after, [each[0] for each in found]
+        if not seam and all(len(matches) == 1 for matches in found):
+            return before, after, [matches[0] for matches in found]
     return None
 
 

@@ -28,8 +28,8 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
     Args:
         by: "scene", "picture", or "auto", which is as above.
     """
-    parts = [[each for each in tagged if each.split == split] for split in (TRAIN, VAL)]
-    others = [each.name for each in tagged if each.split is None]
+    parts = [[picture for picture in tagged if picture.split == split] for split in (TRAIN, VAL)]
+    others = [picture.name for picture in tagged if picture.split is None]
     if others and len(others) < len(tagged):
         warnings.warn(
             f"{counted(len(others), 'picture is', 'pictures are')} left out, as in none of the splits "
@@ -60,8 +60,8 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
 
 
 def _divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> tuple[list[Tagged], list[Tagged]]:
-    train = [each for name, scene in scenes.items() if name not in chosen for each in scene]
-    return train, [each for name in sorted(chosen) for each in scenes[name]]
+    train = [picture for name, scene in scenes.items() if name not in chosen for picture in scene]
+    return train, [picture for name in sorted(chosen) for picture in scenes[name]]
 
 
 def _largest(scenes: Mapping[str, Sequence[Tagged]]) -> list[str]:
@@ -73,7 +73,7 @@ def _ill_divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> st
     per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
     total, tested = Counter[str](), Counter[str]()
     for name, scene in scenes.items():
-        shown = Counter(label for each in scene for label in each.labels)
+        shown = Counter(label for picture in scene for label in picture.labels)
         total += shown
         tested += shown if name in chosen else Counter()
     for label, count in sorted(total.items()):
@@ -94,9 +94,9 @@ def _join_copies(groups: dict[str, list[Tagged]]) -> dict[str, list[Tagged]]:
         return name
 
     for name, group in groups.items():
-        for each in group:
-            if each.content:
-                first, second = find(owner.setdefault(each.content, name)), find(name)
+        for picture in group:
+            if picture.content:
+                first, second = find(owner.setdefault(picture.content, name)), find(name)
                 names[max(first, second)] = min(first, second)
     joined: dict[str, list[Tagged]] = defaultdict(list)
     for name, group in groups.items():
@@ -107,15 +107,15 @@ def _join_copies(groups: dict[str, list[Tagged]]) -> dict[str, list[Tagged]]:
 def _group(tagged: Iterable[Tagged], key: Callable[[str], str]) -> dict[str, list[Tagged]]:
     """The pictures by a key of their names, which, unlike their paths, are the same on every machine."""
     groups: dict[str, list[Tagged]] = defaultdict(list)
-    for each in tagged:
-        groups[key(unicodedata.normalize("NFC", each.name))].append(each)
+    for picture in tagged:
+        groups[key(unicodedata.normalize("NFC", picture.name))].append(picture)
     return groups
 
 
 def _choose(scenes: Mapping[str, Sequence[Tagged]]) -> set[str]:
     """Scenes for validation, by class, rarest first, until it has its share of each; one at least stays."""
     order = sorted(scenes, key=lambda name: hashlib.sha256(name.encode()).digest())
-    counts = Counter(label for scene in scenes.values() for each in scene for label in each.labels)
+    counts = Counter(label for scene in scenes.values() for picture in scene for label in picture.labels)
     chosen: set[str] = set()
     settled: set[str] = set()
     for label in [*sorted(counts, key=lambda label: (counts[label], label)), None]:
@@ -131,7 +131,7 @@ def _choose(scenes: Mapping[str, Sequence[Tagged]]) -> set[str]:
 
 
 def _labels(scene: Iterable[Tagged]) -> set[str]:
-    return {label for each in scene for label in each.labels}
+    return {label for picture in scene for label in picture.labels}
 
 
 def _scene(name: str) -> str:

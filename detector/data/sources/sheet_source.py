@@ -94,38 +94,36 @@ def read_sheet_source(
     lines = _read_lines(rows[columns.first :], columns, path, problems)
     known = {name.casefold(): name for name in class_names}
     lines = [
-        each._replace(labels=tuple(known.get(label.casefold(), label) for label in each.labels))
-        for each in lines
+        row._replace(labels=tuple(known.get(label.casefold(), label) for label in row.labels))
+        for row in lines
     ]
     found, missing = _find_all(lines, index, places, problems)
-    if missing and (by_affix := affixes([each.name for each in missing], index, set(found.values()))):
+    if missing and (by_affix := affixes([row.name for row in missing], index, set(found.values()))):
         before, after, files = by_affix
         warnings.warn(
             f"{path}: {counted(len(missing), 'name', 'names')} of no picture, such as {missing[0].name!r}, "
             f"{'are' if len(missing) > 1 else 'is'} taken for {before}NAME{after}",
             stacklevel=3,
         )
-        found |= {each.line: (file, folder) for each, file in zip(missing, files, strict=True)}
+        found |= {row.line: (file, folder) for row, file in zip(missing, files, strict=True)}
         missing = []
     if missing and skip_missing:
         warnings.warn(
             f"{path}: {counted(len(missing), 'line is', 'lines are')} left out, as the picture is not there: "
-            f"{shortened([each.name for each in missing], 3)}",
+            f"{shortened([row.name for row in missing], 3)}",
             stacklevel=3,
         )
     elif missing:
-        for each in missing:
-            problems.add(f"no such picture is below {pictures}", each.line, repr(each.name))
-    tagged = _join([each for each in lines if each.line in found], found, columns, problems)
+        for unmatched in missing:
+            problems.add(f"no such picture is below {pictures}", unmatched.line, repr(unmatched.name))
+    tagged = _join([row for row in lines if row.line in found], found, columns, problems)
     if problems.found:
         for picture in tagged:
             try:
                 read_image_size(picture.file)
             except (OSError, DataError):
                 problems.add("the picture cannot be read", picture.line, picture.name)
-        hints = (
-            where_they_are([each.name for each in missing], index, folder, path) if not skip_missing else []
-        )
+        hints = where_they_are([row.name for row in missing], index, folder, path) if not skip_missing else []
         problems.check(path, hints)
     if not tagged:
         raise DataError(f"{path}: none of its {len(lines)} lines names a picture that is below {pictures}")
@@ -138,11 +136,11 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
     names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
     if denied := _denied(cells, columns):
-        names = [[] if place in denied else each for place, each in enumerate(names)]
+        names = [[] if place in denied else classes for place, classes in enumerate(names)]
         notes.append(
             f"{counted(len(denied), 'line has', 'lines have')} the confidence 0: no such object is shown"
         )
-    spelling, told = join_spellings(Counter(name for each in [*names, *unknown] for name in each))
+    spelling, told = join_spellings(Counter(name for classes in [*names, *unknown] for name in classes))
     if notes := [*notes, *told]:
         warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
     lines = []
@@ -150,7 +148,7 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
         if not (name := cells[columns.picture][place]):
             problems.add("no picture is named", row.line, repr(",".join(row.cells)[:60]))
             continue
-        labels, maybe = ({spelling[each]: None for each in part[place]} for part in (names, unknown))
+        labels, maybe = ({spelling[label]: None for label in part[place]} for part in (names, unknown))
         for label in (*labels, *maybe):
             try:
                 check_printable(label)
@@ -242,26 +240,24 @@ def _find_all(
     missing = []
     named: dict[Path, str] = {}  # the name of each picture that only its name tells
     folder = places[0].resolve()
-    for each in lines:
-        if there := _placed(each.name, places):
-            found[each.line] = there
+    for row in lines:
+        if there := _placed(row.name, places):
+            found[row.line] = there
             continue
-        files = index.find(each.name)
+        files = index.find(row.name)
         if not files:
-            missing.append(each)
+            missing.append(row)
         elif len(files) > 1:
             several = [file.relative_to(folder).as_posix() for file in files]
-            problems.add(
-                "several pictures have the name", each.line, f"{each.name!r}: {shortened(several, 2)}"
-            )
-        elif named.setdefault(files[0], each.name) != each.name:
+            problems.add("several pictures have the name", row.line, f"{row.name!r}: {shortened(several, 2)}")
+        elif named.setdefault(files[0], row.name) != row.name:
             problems.add(
                 "another line means the same picture by another path",
-                each.line,
-                f"{each.name!r} and {named[files[0]]!r}: {files[0].relative_to(folder).as_posix()}",
+                row.line,
+                f"{row.name!r} and {named[files[0]]!r}: {files[0].relative_to(folder).as_posix()}",
             )
         else:
-            found[each.line] = files[0], folder
+            found[row.line] = files[0], folder
     return found, missing
 
 
@@ -276,9 +272,9 @@ def _placed(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
             if os.path.isfile(in_any_form(path)):
                 return in_any_form(path), Path(path.as_posix().removesuffix(name))
         else:
-            each = placed(Tagged(Path(name), ()), places)
-            if os.path.isfile(each.file) and each.file.suffix.lower() in IMAGE_SUFFIXES:
-                return each.file, each.root
+            picture = placed(Tagged(Path(name), ()), places)
+            if os.path.isfile(picture.file) and picture.file.suffix.lower() in IMAGE_SUFFIXES:
+                return picture.file, picture.root
     return None
 
 
@@ -290,19 +286,19 @@ def _join(
 ) -> list[Tagged]:
     """Each picture once, with the labels, the boxes and the split of all its lines."""
     groups: dict[Path, list[_Line]] = defaultdict(list)
-    for each in lines:
-        groups[found[each.line][0].resolve()].append(each)
-    scale = bool(columns.boxes) and all(side <= 1 for each in lines for side in each.box or ())
+    for row in lines:
+        groups[found[row.line][0].resolve()].append(row)
+    scale = bool(columns.boxes) and all(side <= 1 for row in lines for side in row.box or ())
     tagged = []
     for group in groups.values():
         first = group[0]
         file, root = found[first.line]
-        labels = {label: None for each in group for label in each.labels}
-        splits = {each.split: each for each in group if each.split}
+        labels = {label: None for row in group for label in row.labels}
+        splits = {row.split: row for row in group if row.split}
         if len(splits) > 1:
             problems.add("a picture is in two splits", group[-1].line, repr(first.name))
         boxes = _boxes(group, file, scale=scale) if columns.boxes else None
-        unknown = {label: None for each in group for label in each.unknown if label not in labels}
+        unknown = {label: None for row in group for label in row.unknown if label not in labels}
         tagged.append(
             Tagged(
                 file,
@@ -319,7 +315,7 @@ def _join(
 
 def _boxes(group: Sequence[_Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:
     """The boxes of a picture; None where a line has a label and no box, so that they are not all there."""
-    if any((each.box is None) != (not each.labels) or len(each.labels) > 1 for each in group):
+    if any((row.box is None) != (not row.labels) or len(row.labels) > 1 for row in group):
         return None
     factors = (1.0, 1.0)
     if scale:
@@ -329,7 +325,7 @@ def _boxes(group: Sequence[_Line], file: Path, *, scale: bool) -> tuple[LabeledB
             return None  # which is told where pictures are read
         factors = width, height
     return tuple(
-        LabeledBox(each.labels[0], tuple(side * factors[i % 2] for i, side in enumerate(each.box)))
-        for each in group
-        if each.box
+        LabeledBox(row.labels[0], tuple(side * factors[i % 2] for i, side in enumerate(row.box)))
+        for row in group
+        if row.box
     )

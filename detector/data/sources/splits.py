@@ -107,10 +107,13 @@ def files_of_splits(files: Iterable[Path]) -> dict[str, list[Path]]:
     """
     stated = [(*split_and_rest(file.stem)[::-1], file) for file in files]
     best: dict[str, list[Path]] = {}
-    for _, group in groupby(sorted(stated, key=_order), key=lambda each: each[0]):
+    for _, group in groupby(sorted(stated, key=_order), key=lambda entry: entry[0]):
         members = [(split, file) for _, split, file in group]
         if {TRAIN, VAL} <= {split for split, _ in members}:
-            best = {split: [file for each, file in members if each == split] for split in (TRAIN, VAL)}
+            best = {
+                split: [file for member_split, file in members if member_split == split]
+                for split in (TRAIN, VAL)
+            }
             break
     return best
 
@@ -161,7 +164,7 @@ def _keys(text: str) -> list[str]:
         *([stem_key(path.as_posix())] if path.suffix.lower() in (*IMAGE_SUFFIXES, ".xml") else []),
     ]
     parts = [PurePosixPath(stem).parts for stem in stems]
-    return ["/".join(each[start:]) for start in range(len(path.parts)) for each in parts]
+    return ["/".join(names[start:]) for start in range(len(path.parts)) for names in parts]
 
 
 def by_stem(names: Iterable[str]) -> dict[str, str]:

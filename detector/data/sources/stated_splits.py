@@ -88,7 +88,7 @@ def _by_json(folder: Path, names: Sequence[str]) -> list[str | None]:
             continue
         for key, entries in read_json(path, "split file").items():
             if (split := split_of(key)) and isinstance(entries, list):
-                texts = (each[0] if isinstance(each, list) and each else each for each in entries)
+                texts = (entry[0] if isinstance(entry, list) and entry else entry for entry in entries)
                 members, unknown = match_lines(map(str, texts), known)
                 found[split] |= members
                 others += unknown

@@ -42,7 +42,7 @@ class Tagged(NamedTuple):
     @property
     def sides(self) -> list[float]:
         """Of the boxes: the root of the area, in longer sides of the picture."""
-        boxes = (each.box for each in self.boxes or ())
+        boxes = (box.box for box in self.boxes or ())
         return [math.sqrt((x2 - x1) * (y2 - y1)) / max(self.size) for x1, y1, x2, y2 in boxes if self.size]
 
     def row(self, *, with_boxes: bool = False) -> str:
@@ -60,13 +60,13 @@ def places_of_pictures(pictures: Path, labels: Path) -> list[Path]:
     return places
 
 
-def placed(each: Tagged, places: Sequence[Path]) -> Tagged:
+def placed(picture: Tagged, places: Sequence[Path]) -> Tagged:
     """The picture in the place that has it, or else in the one that has its folder."""
-    if each.file.is_absolute():
-        return each
-    name = each.file.as_posix().replace("\\", "/")
+    if picture.file.is_absolute():
+        return picture
+    name = picture.file.as_posix().replace("\\", "/")
     place = next(
-        (place for place in places if os.path.isfile(in_any_form(place / each.file))),  # a name may be long
+        (place for place in places if os.path.isfile(in_any_form(place / picture.file))),
         next((place for place in places if (place / name).parent.is_dir()), places[0]),
     ).resolve()
-    return each._replace(file=in_any_form(place / each.file), root=place)
+    return picture._replace(file=in_any_form(place / picture.file), root=place)

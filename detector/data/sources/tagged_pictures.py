@@ -54,13 +54,13 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
     classes: Sequence[str] = ()
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
-        for each in _read_tags(folder, source, classes, skip_missing=skip_missing):
+        for picture in _read_tags(folder, source, classes, skip_missing=skip_missing):
             # A table beside the folders of splits names them itself.
             named_by_table = folder == pictures and source.suffix.lower() in _TABLES
-            below = not named_by_table and each.file.is_relative_to(root)
-            found.append(each._replace(split=split, root=root if below else each.root))
+            below = not named_by_table and picture.file.is_relative_to(root)
+            found.append(picture._replace(split=split, root=root if below else picture.root))
         if source.suffix.lower() in _TABLES:  # its lines with other classes are told
-            classes = sorted({label for each in found for label in each.labels})
+            classes = sorted({label for picture in found for label in picture.labels})
     sources = " and ".join(str(source) for *_, source in labels_of_splits) or str(labels)
     if not labels_of_splits:
         if labels is None:
@@ -69,9 +69,9 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
         found = _read_tags(pictures, labels, skip_missing=skip_missing)
     if labels or labels_of_splits:
         _warn_of_others(pictures, found, sources)
-    copies = find_copies([each.file for each in found])
-    found = _test_alone([each._replace(content=copies.get(each.file, "")) for each in found])
-    if VAL not in {each.split for each in found} and (others := unfollowed(visible(pictures))):
+    copies = find_copies([picture.file for picture in found])
+    found = _test_alone([picture._replace(content=copies.get(picture.file, "")) for picture in found])
+    if VAL not in {picture.split for picture in found} and (others := unfollowed(visible(pictures))):
         warnings.warn(
             f"{pictures}: {shortened(others, 3)} may state which pictures are to test on, which is not "
             "followed, as nothing there is in the labels: see docs/data_sets.md, Splits",
@@ -110,22 +110,24 @@ def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, 
 
 def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
     """The pictures without those to train on that are to test on, too; one warning counts these."""
-    tested = {each.content or each.file.resolve() for each in tagged if each.split == VAL}
+    tested = {picture.content or picture.file.resolve() for picture in tagged if picture.split == VAL}
     both = [
-        each for each in tagged if each.split == TRAIN and (each.content or each.file.resolve()) in tested
+        picture
+        for picture in tagged
+        if picture.split == TRAIN and (picture.content or picture.file.resolve()) in tested
     ]
     if both:
         warnings.warn(
             f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, itself or as "
-            f"a copy, and taken to test on: {shortened([each.name for each in both], 3)}",
+            f"a copy, and taken to test on: {shortened([picture.name for picture in both], 3)}",
             stacklevel=3,
         )
-    return [each for each in tagged if each not in both] if both else tagged
+    return [picture for picture in tagged if picture not in both] if both else tagged
 
 
 def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> None:
     """Warn of pictures in the folder that the labels do not list, or that cannot be read."""
-    known = {each.file.resolve() for each in tagged}
+    known = {picture.file.resolve() for picture in tagged}
     files = images_below(pictures, drawn_by_runs(pictures))
     others = [file.relative_to(pictures).as_posix() for file in files if file.resolve() not in known]
     if others:
@@ -140,7 +142,7 @@ def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
     """The split, the folder of pictures and the labels of each split that has its own, training first."""
     for place, suffixes in (
         (pictures, _TABLES),
-        *((each, _ANNOTATIONS) for each in _places_of_files(pictures)),
+        *((place, _ANNOTATIONS) for place in _places_of_files(pictures)),
     ):
         files = _files_of_labels(place, suffixes)
         if len(files) > 1 and (named := files_of_splits(files)):
@@ -150,7 +152,7 @@ def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
     folders = [
         (split, path) for path in visible(pictures) if path.is_dir() and (split := split_of(path.name))
     ]
-    order = sorted(folders, key=lambda each: each[0] != TRAIN)
+    order = sorted(folders, key=lambda pair: pair[0] != TRAIN)
     return [(split, folder, found) for split, folder in order if (found := _find_labels(folder))]
 
 
@@ -172,9 +174,9 @@ def _read_tags(
             Tagged(root / name, classes, split=split, root=root)
             for name, classes, split in pictures_by_class(pictures)
         ]
-        if not any(each.split for each in tagged):
-            splits = listed_splits(pictures, [each.name for each in tagged])
-            tagged = [each._replace(split=split) for each, split in zip(tagged, splits, strict=True)]
+        if not any(picture.split for picture in tagged):
+            splits = listed_splits(pictures, [picture.name for picture in tagged])
+            tagged = [picture._replace(split=split) for picture, split in zip(tagged, splits, strict=True)]
     elif labels.suffix.lower() in SHEET_SUFFIXES:
         found = read_sheet_source(labels, pictures, class_names=class_names, skip_missing=skip_missing)
         tagged = _with_stated_splits(found, pictures, labels)
@@ -184,12 +186,12 @@ def _read_tags(
     else:
         tagged = _located(_annotated(pictures, labels), pictures, labels)
     once = _drop_repeated(tagged, mistakes)
-    rows = [Row(each.line, each.entry, each.labels, None, each.unknown) for each in once]
+    rows = [Row(picture.line, picture.entry, picture.labels, None, picture.unknown) for picture in once]
     class_names = class_names or list_labels(rows, mistakes)
     progress = tqdm(rows, desc="pictures", unit="image", delay=1, disable=None)
     sizes = check_rows(progress, Path(), class_names, mistakes, pictures)
     once = _make_upright(once, labels)
-    boxes = [box for each in once for box in each.boxes or ()]
+    boxes = [box for picture in once for box in picture.boxes or ()]
     clear = {box.label for box in boxes if not box.difficult}
     if unclear := sorted({box.label for box in boxes} - clear):
         warnings.warn(
@@ -205,15 +207,15 @@ def _read_tags(
             f"{sizes[others[0]]} in the file",
             stacklevel=2,
         )
-    return [each._replace(boxes=None) if i in others else each for i, each in enumerate(once)]
+    return [picture._replace(boxes=None) if i in others else picture for i, picture in enumerate(once)]
 
 
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
     """The pictures with boxes that refer to them as a viewer shows them, as those of tables do."""
-    sized = {i: each.size for i, each in enumerate(tagged) if each.boxes and each.size}
+    sized = {i: picture.size for i, picture in enumerate(tagged) if picture.boxes and picture.size}
     pictures = [
-        Boxed(each.file, size, each.upright, stated=each.stated)
-        for each, size in ((tagged[i], size) for i, size in sized.items())
+        Boxed(picture.file, size, picture.upright, stated=picture.stated)
+        for picture, size in ((tagged[i], size) for i, size in sized.items())
     ]
     turns = dict(zip(sized, find_turns(labels, pictures, upright=True), strict=True))
     turned = list(tagged)
@@ -261,14 +263,14 @@ def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
         )
     return [Tagged(Path(name), (), boxes=()) for name in without] + [
         Tagged(
-            *(Path(each.name), tuple(sorted({*each.unboxed, *(box.label for box in each.boxes)}))),
-            split=split_of(each.split),
-            boxes=None if each.unboxed else each.boxes,
-            size=each.size,
-            upright=each.upright,
-            stated=each.stated,
+            *(Path(image.name), tuple(sorted({*image.unboxed, *(box.label for box in image.boxes)}))),
+            split=split_of(image.split),
+            boxes=None if image.unboxed else image.boxes,
+            size=image.size,
+            upright=image.upright,
+            stated=image.stated,
         )
-        for each in images
+        for image in images
     ]
 
 
@@ -285,31 +287,31 @@ def _warn_of_scores(labels: Path, scores: Sequence[float | None]) -> None:
 def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
     """The pictures with their places, and with the splits that the labels or files beside them state."""
     places = places_of_pictures(pictures, labels)
-    found = [placed(each, places) for each in tagged]
+    found = [placed(picture, places) for picture in tagged]
     return _with_stated_splits(found, pictures, labels)
 
 
 def _with_stated_splits(placed: list[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
     """The pictures with the splits that files beside them state, if the labels themselves state none."""
-    if any(each.split for each in placed):
+    if any(picture.split for picture in placed):
         return placed
     folder = labels if labels.is_dir() else pictures
     folder = folder.parent if folder.name.lower() == "annotations" else folder
-    splits = stated_splits(folder, [each.name for each in placed], [each.file for each in placed])
-    return [each._replace(split=split) for each, split in zip(placed, splits, strict=True)]
+    splits = stated_splits(folder, [picture.name for picture in placed], [picture.file for picture in placed])
+    return [picture._replace(split=split) for picture, split in zip(placed, splits, strict=True)]
 
 
 def _drop_repeated(tagged: Sequence[Tagged], mistakes: ErrorList) -> list[Tagged]:
     """The first mention of each picture; others are mistakes, by whatever path they name it."""
     first: dict[Path, Tagged] = {}
-    for each in tagged:
-        earlier = first.setdefault(each.file.resolve(), each)
-        if earlier is not each:
+    for picture in tagged:
+        earlier = first.setdefault(picture.file.resolve(), picture)
+        if earlier is not picture:
             where = f" on line {earlier.line}" if earlier.line else ""
             mistakes.add(
-                each.line,
-                f"{each.name} is listed already{where}, as {earlier.name}: list a picture once, with all its "
-                "labels in one line, as in a.jpg,cat;dog",
+                picture.line,
+                f"{picture.name} is listed already{where}, as {earlier.name}: list a picture once, with all "
+                "its labels in one line, as in a.jpg,cat;dog",
             )
     return list(first.values())
 

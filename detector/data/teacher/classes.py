@@ -71,7 +71,7 @@ def match_names(
     found = {}
     for label in labels:
         name = names.get(label, str(label)) if isinstance(label, int) else label
-        if (key := next((each for each in (str(label), name) if each in table), None)) is not None:
+        if (key := next((key for key in (str(label), name) if key in table), None)) is not None:
             found[label] = table[key]
         elif name in class_names:
             found[label] = class_names.index(name)

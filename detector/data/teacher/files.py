@@ -91,7 +91,7 @@ def _from_json(content: Any) -> Found:
     if isinstance(content, dict) and isinstance(content.get("image"), dict):  # SA-1B's file of one image
         return _from_rows([(0, content)])
     if isinstance(content, dict) and not {"xyxy", "boxes"} & content.keys():
-        return Found([FoundImage(name, _content(name, each)) for name, each in content.items()], True)
+        return Found([FoundImage(name, _content(name, value)) for name, value in content.items()], True)
     if isinstance(content, list) and all(isinstance(row, dict) for row in content):
         return _from_rows([(0, row) for row in content])
     raise DataError(f"it holds {describe_value(content)}, expected {_FORMS}")

@@ -30,7 +30,9 @@ def mask_box(mask: Any) -> tuple[Box | None, Size | None]:
 def _box_of_polygons(polygons: Any) -> Box:
     flat = isinstance(polygons, list) and polygons and isinstance(polygons[0], (int, float))
     try:
-        points = [np.asarray(each, dtype=float).reshape(-1, 2) for each in ([polygons] if flat else polygons)]
+        points = [
+            np.asarray(polygon, dtype=float).reshape(-1, 2) for polygon in ([polygons] if flat else polygons)
+        ]
         xy = np.concatenate(points)
         (x1, y1), (x2, y2) = xy.min(axis=0).tolist(), xy.max(axis=0).tolist()
     except (TypeError, ValueError):
@@ -65,7 +67,7 @@ def _box_of_runs(mask: dict[str, Any]) -> tuple[Box | None, Size]:
 
 
 def _numbers(counts: Any) -> np.ndarray:
-    if not isinstance(counts, list) or not all(type(each) is int and abs(each) < 2**40 for each in counts):
+    if not isinstance(counts, list) or not all(type(count) is int and abs(count) < 2**40 for count in counts):
         raise DataError(f"a mask has the counts {describe_value(counts)}, expected whole numbers or text")
     return np.array(counts, dtype=np.int64)
 

@@ -68,8 +68,8 @@ def _match_images(path: Path, found: Found, dataset: AnnotatedImages) -> dict[st
     if isinstance(dataset, COCODataset):
         numbers = dict(zip(map(str, dataset.coco_ids), dataset.image_ids, strict=True))
     else:  # as Ultralytics and pycocotools write "000005"
-        digits = (each for each in dataset.image_ids if each.isascii() and each.isdigit())
-        numbers = _unique((str(int(each)), each) for each in digits)
+        digits = (image_id for image_id in dataset.image_ids if image_id.isascii() and image_id.isdigit())
+        numbers = _unique((str(int(image_id)), image_id) for image_id in digits)
     images: dict[str, FoundImage] = {}
     others = []
     for image in found.images:
@@ -106,7 +106,7 @@ def _find_turns(path: Path, images: Mapping[str, FoundImage], dataset: Annotated
         image = images.get(image_id)
         if image is not None and image.boxes:
             sizes = (image.size, *(box.size for box in image.boxes))
-            size = next((each for each in sizes if each is not None), (0, 0))  # (0, 0): no picture has it
+            size = next((size for size in sizes if size is not None), (0, 0))  # (0, 0): no picture has it
             pictures[image_id] = Boxed(dataset.image_path(index), size, image.upright, stated=image.stated)
     turns = find_turns(path, [*pictures.values()], upright=dataset.apply_orientation)
     return dict(zip(pictures, turns, strict=True))
@@ -232,7 +232,7 @@ def _warn_of_missing(
     images: Mapping[str, FoundImage],
     dataset: AnnotatedImages,
 ) -> None:
-    if not any(len(each) for each in boxes.values()):
+    if not any(len(image_boxes) for image_boxes in boxes.values()):
         warnings.warn(
             f"{path}: the teacher found nothing in the {len(dataset)} images of {dataset.name}: training is "
             "from tags alone",
