@@ -254,7 +254,7 @@ def test_what_precedes_all_names_is_guessed_and_told(folder, capsys):
     rows = [[stem, ";".join(tags)] for stem, tags in beside(STEMS, TAGS)]
     (folder / "labels.csv").write_text(text_of([["id", "tags"], *rows]))
     assert main(["init", "data"]) == 0
-    assert "16 names of no picture, such as 'Fläche 00', are taken for scan_NAME" in capsys.readouterr().err
+    assert "16 names without a picture, such as 'Fläche 00', are read as scan_NAME" in capsys.readouterr().err
     assert {base: {*row.labels} for base, row in written().items()} == {
         f"scan_{base}": {*tags} for base, tags in beside(BASES, TAGS)
     }

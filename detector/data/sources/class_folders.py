@@ -21,17 +21,17 @@ class _Picture(NamedTuple):
 
 
 def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | None]]:
-    """Name, classes and split of the pictures in folders of classes, in such folders below those of splits,
-    or in folders of splits below those of classes.
+    """Name, classes and split of each picture of a data set with one folder per class.
 
-    Copies of a picture in the folders of several classes are one picture that shows them all, and is to test
-    on if one of them is; a warning counts them.
+    The layouts are CLASS/a.jpg, SPLIT/CLASS/a.jpg and CLASS/SPLIT/a.jpg. Copies of a picture in the folders
+    of several classes become one picture that shows all of them; it is in the validation split if one of the
+    copies is. A warning counts them.
 
     Raises:
-        DataError: a picture is in no folder, or the folders are splits, or one alone, or one of them may be
-            a split or a class.
+        DataError: a picture is in no folder, there are fewer than two classes, or a folder may be a split or
+            a class.
     """
-    names = find_pictures([pictures], outside=drawn_by_runs(pictures))
+    names = find_pictures([pictures], outside=runs_folder(pictures))
     for name, file in names.items():
         if "/" not in name:
             raise DataError(
@@ -55,7 +55,7 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
             "pictures into folders of classes below train and test, such as train/cat and test/cat, or write "
             "a table (--labels)"
         )
-    alike = _named_alike(folders.values()) if level is None else []
+    alike = _common_subfolders(folders.values()) if level is None else []
     if not all(map(split_of, alike)):
         warnings.warn(
             f"{pictures}: the folders {shortened(tops)} are taken for classes, though each has the folders "
@@ -75,15 +75,15 @@ def pictures_by_class(pictures: Path) -> list[tuple[str, tuple[str, ...], str | 
         )
     if others := [picture.name for picture in found if not picture.label]:
         warnings.warn(
-            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out, as in no "
-            f"folder of a class below a split: {shortened(others, 3)}",
+            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out because they are in "
+            f"no class folder of a split: {shortened(others, 3)}",
             stacklevel=2,
         )
     return _merge_copies(pictures.resolve(), labeled)
 
 
 def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
-    """How many folders, the same for all pictures, are above those of splits; None: there are no such."""
+    """The depth of the folders of splits, the same for all pictures; None: there are no such folders."""
     for level in range(min(map(len, folders)) + 1):
         if len({tuple(parts[:level]) for parts in folders}) > 1:
             return None
@@ -95,8 +95,8 @@ def _level_of_splits(folders: Sequence[list[str]]) -> int | None:
     return None
 
 
-def _named_alike(folders: Iterable[Sequence[str]]) -> list[str]:
-    """The names of the folders in the outermost ones, if there are several, the same in each."""
+def _common_subfolders(folders: Iterable[Sequence[str]]) -> list[str]:
+    """The names of the subfolders if all top folders have the same ones, at least two; else nothing."""
     below: dict[str, set[str]] = {}
     for parts in folders:
         below.setdefault(parts[0], set()).add(parts[1] if len(parts) > 1 else "")
@@ -131,8 +131,8 @@ def _check_no_split(pictures: Path, folders: Iterable[list[str]]) -> None:
         )
 
 
-def drawn_by_runs(pictures: Path) -> Path | None:
-    """The folder of runs, in which this program draws pictures; None if it is around the given ones."""
+def runs_folder(pictures: Path) -> Path | None:
+    """The folder `runs`, to which detector writes pictures; None if the given folder is in it."""
     root, runs = pictures.resolve(), Path("runs").resolve()
     return None if runs in (root, *root.parents) else runs
 

@@ -8,16 +8,16 @@ from detector.utils.files import file_digest
 
 
 def find_copies(files: Sequence[Path]) -> dict[Path, str]:
-    """The digest of each file that has the content of another of them; only files of one size are read.
+    """The digest of each file that has the same content as another one; only files of equal size are read.
 
-    A link is no copy: its target is the same file.
+    A link is not a copy: its target is the same file.
     """
     by_size: dict[int, list[Path]] = defaultdict(list)
     for file in {file.resolve(): file for file in files}.values():
         try:
             by_size[file.stat().st_size].append(file)
         except OSError:
-            continue  # what is missing is told elsewhere
+            continue  # missing files are reported elsewhere
     by_content: dict[str, list[Path]] = defaultdict(list)
     for same_size in by_size.values():
         for file in same_size if len(same_size) > 1 else ():

@@ -1,4 +1,4 @@
-"""What the names of pictures that are not there have in common."""
+"""Guesses why names match no picture: a common prefix or suffix, or another folder."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from detector.data.picture_index import PictureIndex
 from detector.data.pictures import IMAGE_SUFFIXES
 
 _LEAST = 3  # names that a guess has to explain
-_TRIED = 20
+_TRIED = 20  # names from which guesses are made
 
 
-def affixes(
+def find_affixes(
     names: Sequence[str], index: PictureIndex, taken: set[tuple[Path, Path]]
 ) -> tuple[str, str, list[Path]] | None:
-    """What is before and after all these names in those of pictures: `scan_`, `_a` of scan_1_a.jpg.
+    """A prefix and a suffix that all these names lack: `scan_` and `_a` where "1" means scan_1_a.jpg.
 
     Returns:
-        both, and the picture of each name, all different and none in `taken`; None: there are no such.
+        prefix, suffix and the picture of each name, all different and none in `taken`; None: no such pair.
     """
     stems = [_stem(name) for name in names]
     if len({*stems}) < _LEAST:
@@ -35,18 +35,18 @@ def affixes(
                 guesses[before, after] += 1
     for (before, after), _ in guesses.most_common(3):
         found = [files.get(f"{before}{stem}{after}", []) for stem in stems]
-        # A digit at the seam would make 1.jpg of 21.jpg.
-        seam = any(
+        # Digits must not be joined: "1" does not mean 21.jpg.
+        joins_digits = any(
             text[-1:].isdigit() and stem[:1].isdigit() and text.strip("0")
             for text, stem in ((before, stems[0]), (stems[0], after))
         )
-        if not seam and all(len(matches) == 1 for matches in found):
+        if not joins_digits and all(len(matches) == 1 for matches in found):
             return before, after, [matches[0] for matches in found]
     return None
 
 
-def where_they_are(names: Sequence[str], index: PictureIndex, folder: Path, table: Path) -> list[str]:
-    """Hints about pictures that are not there: where they are, or how those that are there are called."""
+def hints_on_missing(names: Sequence[str], index: PictureIndex, folder: Path, table: Path) -> list[str]:
+    """Hints about missing pictures: the folder that has them, or the names of existing pictures."""
     if not names:
         return []
     hints = []
@@ -60,7 +60,7 @@ def where_they_are(names: Sequence[str], index: PictureIndex, folder: Path, tabl
             whole = "they are all" if both == len(bases) else f"{both} of them are"
             hints.append(f"{whole} in {place}: pass that folder instead of {folder}")
     if not hints and index.names:
-        hints.append(f"the names of pictures that are there begin with {', '.join(index.names[:3])}")
+        hints.append(f"the names of existing pictures begin with {', '.join(index.names[:3])}")
     if not index.names:
         hints.append(f"{folder} has no pictures: looked for {', '.join(IMAGE_SUFFIXES)}")
     return [*hints, "to leave these lines out, add --skip-missing to the command"]

@@ -1,4 +1,4 @@
-"""The split of tagged pictures into those to train and to test on, by scene."""
+"""Splits tagged pictures into training and validation, by scene."""
 
 import hashlib
 import unicodedata
@@ -13,36 +13,38 @@ from detector.utils.errors import counted, shortened
 
 _VAL_SHARE = 0.2
 _LEAST_SCENES = 4  # of each class, for a split by scene
-_LEAST_SHARE, _MOST_TESTED = 0.25, 0.5  # of what is wanted to test on, and of all pictures of a class
-_TOLD = 4  # scenes that are named
+# Least share of the wanted validation pictures of a class, and largest share of all its pictures.
+_LEAST_SHARE, _MOST_TESTED = 0.25, 0.5
+_MOST_LISTED = 4  # scenes that a message names
 SPLIT_BY = ("auto", "scene", "picture")
 
 
 def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tagged], list[Tagged], str]:
-    """Training and validation pictures, and by what they were split; the same for the same names.
+    """Training and validation pictures, and a description of the split; it depends on the names alone.
 
-    Shots of one scene belong in one split, or the results are too good. Names such as street_001.jpg and
-    street_002.jpg tell scenes, unless that leaves a class too few scenes to divide, or nearly all of its
-    pictures are in one. Copies of a picture are never divided.
+    Pictures of one scene belong in one split: otherwise test results are too optimistic. Scenes are
+    recognized by names such as street_001.jpg and street_002.jpg. If a class then has too few scenes to
+    divide, or one scene has nearly all of its pictures, single pictures are divided. Copies of a picture stay
+    together.
 
     Args:
-        by: "scene", "picture", or "auto", which is as above.
+        by: "scene", "picture", or "auto": by scene where the rule above allows it.
     """
     parts = [[picture for picture in tagged if picture.split == split] for split in (TRAIN, VAL)]
     others = [picture.name for picture in tagged if picture.split is None]
     if others and len(others) < len(tagged):
         warnings.warn(
-            f"{counted(len(others), 'picture is', 'pictures are')} left out, as in none of the splits "
-            f"that are there: {shortened(others, 3)}",
+            f"{counted(len(others), 'picture is', 'pictures are')} left out because they are in none "
+            f"of the existing splits: {shortened(others, 3)}",
             stacklevel=2,
         )
     if all(parts):
-        return parts[0], parts[1], "the splits that are there"
+        return parts[0], parts[1], "the existing splits"
     if any(parts):
         there, missing = ("train", "test") if parts[0] else ("test", "train")
         tagged = parts[0] or parts[1]
         warnings.warn(
-            f"there are pictures to {there} on, and none to {missing} on: the {len(tagged)} that are there "
+            f"there are pictures to {there} on, but none to {missing} on: the {len(tagged)} existing ones "
             "are divided",
             stacklevel=2,
         )
@@ -50,26 +52,26 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
     singles = _join_copies(_group(tagged, str))
     if by == "picture" or (by == "auto" and not _LEAST_SCENES <= len(scenes) < len(singles)):
         reason = "picture, as the file names do not tell scenes" if by == "auto" else "picture"
-        return *_divided(singles, _choose(singles)), reason
+        return *_divide(singles, _choose(singles)), reason
     chosen = _choose(scenes)
     told = ", ".join(f"{name.strip('_- ') or '(no name)'} ({len(scenes[name])})" for name in _largest(scenes))
     told = f"{len(scenes)} scenes in the file names, such as {told}"
-    if by == "auto" and (label := _ill_divided(scenes, chosen)):
-        return *_divided(singles, _choose(singles)), f"picture, as of {told}, too few show {label!r}"
-    return *_divided(scenes, chosen), f"scene: {told}; --split-by picture divides them"
+    if by == "auto" and (label := _badly_divided_class(scenes, chosen)):
+        return *_divide(singles, _choose(singles)), f"picture, as of {told}, too few show {label!r}"
+    return *_divide(scenes, chosen), f"scene: {told}; --split-by picture divides them"
 
 
-def _divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> tuple[list[Tagged], list[Tagged]]:
+def _divide(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> tuple[list[Tagged], list[Tagged]]:
     train = [picture for name, scene in scenes.items() if name not in chosen for picture in scene]
     return train, [picture for name in sorted(chosen) for picture in scenes[name]]
 
 
 def _largest(scenes: Mapping[str, Sequence[Tagged]]) -> list[str]:
-    return sorted(scenes, key=lambda name: (-len(scenes[name]), name))[:_TOLD]
+    return sorted(scenes, key=lambda name: (-len(scenes[name]), name))[:_MOST_LISTED]
 
 
-def _ill_divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> str | None:
-    """A class with too few scenes, or of whose pictures one split has nearly all, as of a single camera."""
+def _badly_divided_class(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> str | None:
+    """A class with too few scenes, or with nearly all pictures in one split, as from a single camera."""
     per_class = Counter(label for scene in scenes.values() for label in _labels(scene))
     total, tested = Counter[str](), Counter[str]()
     for name, scene in scenes.items():
@@ -84,7 +86,7 @@ def _ill_divided(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> st
 
 
 def _join_copies(groups: dict[str, list[Tagged]]) -> dict[str, list[Tagged]]:
-    """The groups, where those that have copies of one picture are one, under the first of their names."""
+    """Merge groups that have copies of the same picture, under the first of their names."""
     names: dict[str, str] = {}  # of each group, or of the one that it joined
     owner: dict[str, str] = {}
 
@@ -105,7 +107,7 @@ def _join_copies(groups: dict[str, list[Tagged]]) -> dict[str, list[Tagged]]:
 
 
 def _group(tagged: Iterable[Tagged], key: Callable[[str], str]) -> dict[str, list[Tagged]]:
-    """The pictures by a key of their names, which, unlike their paths, are the same on every machine."""
+    """Group pictures by a key of their names: names, unlike paths, are the same on every machine."""
     groups: dict[str, list[Tagged]] = defaultdict(list)
     for picture in tagged:
         groups[key(unicodedata.normalize("NFC", picture.name))].append(picture)
@@ -113,7 +115,7 @@ def _group(tagged: Iterable[Tagged], key: Callable[[str], str]) -> dict[str, lis
 
 
 def _choose(scenes: Mapping[str, Sequence[Tagged]]) -> set[str]:
-    """Scenes for validation, by class, rarest first, until it has its share of each; one at least stays."""
+    """Scenes for validation: for each class, rarest first, until it has its share; one scene is left over."""
     order = sorted(scenes, key=lambda name: hashlib.sha256(name.encode()).digest())
     counts = Counter(label for scene in scenes.values() for picture in scene for label in picture.labels)
     chosen: set[str] = set()

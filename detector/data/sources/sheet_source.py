@@ -1,6 +1,6 @@
-"""Tagged pictures of a spreadsheet: its names are looked for below the folder, its labels brought together.
+"""Reads tagged pictures from a spreadsheet: finds the picture of each name and merges the labels of its rows.
 
-All that is wrong with it is one error, by cause.
+All problems are reported in one error, grouped by cause.
 """
 
 import logging
@@ -20,10 +20,10 @@ from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.picture_index import PictureIndex, readings
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
-from detector.data.sources.class_folders import drawn_by_runs
-from detector.data.sources.missing_names import affixes, where_they_are
+from detector.data.sources.class_folders import runs_folder
+from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.splits import split_of_cell
-from detector.data.sources.tagged import Tagged, placed, places_of_pictures
+from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import check_printable
 
@@ -42,7 +42,7 @@ class _Line(NamedTuple):
 
 
 class _Problems:
-    """What is wrong, by cause, each with the lines and what they have."""
+    """Problems grouped by cause; each has the number of a line and what is wrong there."""
 
     def __init__(self) -> None:
         self.found: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -69,12 +69,12 @@ def read_sheet_source(
     """The tagged pictures of a spreadsheet, each once, with the labels of all its lines.
 
     Args:
-        pictures: the folder below which pictures are looked for, and beside the table.
-        class_names: the spellings of classes that another table has.
-        skip_missing: leave lines out whose picture is not there.
+        pictures: the folder to search for pictures; that of the table is searched as well.
+        class_names: spellings of classes to follow, such as those of another table.
+        skip_missing: leave out lines whose picture does not exist.
 
     Raises:
-        DataError: names all that is wrong, by cause.
+        DataError: lists all problems by cause.
     """
     rows = read_sheet(path)
     if any(cell.startswith("[{") and '"original_width"' in cell for row in rows[:20] for cell in row.cells):
@@ -82,11 +82,11 @@ def read_sheet_source(
             f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
         )
     folder = pictures.resolve()
-    index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=drawn_by_runs(pictures)))
+    index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
     places = places_of_pictures(pictures, path)
 
     def exists(text: str) -> bool:
-        return bool(text) and (_placed(text, places) is not None or bool(index.find(text)))
+        return bool(text) and (_find_exact(text, places) is not None or bool(index.find(text)))
 
     columns = find_columns(rows, exists, path)
     logger.info("%s: %s", path, columns.describe())
@@ -98,32 +98,34 @@ def read_sheet_source(
         for row in lines
     ]
     found, missing = _find_all(lines, index, places, problems)
-    if missing and (by_affix := affixes([row.name for row in missing], index, set(found.values()))):
+    if missing and (by_affix := find_affixes([row.name for row in missing], index, set(found.values()))):
         before, after, files = by_affix
         warnings.warn(
-            f"{path}: {counted(len(missing), 'name', 'names')} of no picture, such as {missing[0].name!r}, "
-            f"{'are' if len(missing) > 1 else 'is'} taken for {before}NAME{after}",
+            f"{path}: {counted(len(missing), 'name', 'names')} without a picture, such as "
+            f"{missing[0].name!r}, {'are' if len(missing) > 1 else 'is'} read as {before}NAME{after}",
             stacklevel=3,
         )
         found |= {row.line: (file, folder) for row, file in zip(missing, files, strict=True)}
         missing = []
     if missing and skip_missing:
         warnings.warn(
-            f"{path}: {counted(len(missing), 'line is', 'lines are')} left out, as the picture is not there: "
-            f"{shortened([row.name for row in missing], 3)}",
+            f"{path}: {counted(len(missing), 'line is', 'lines are')} left out because there is no such "
+            f"picture: {shortened([row.name for row in missing], 3)}",
             stacklevel=3,
         )
     elif missing:
         for unmatched in missing:
             problems.add(f"no such picture is below {pictures}", unmatched.line, repr(unmatched.name))
-    tagged = _join([row for row in lines if row.line in found], found, columns, problems)
+    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, problems)
     if problems.found:
         for picture in tagged:
             try:
                 read_image_size(picture.file)
             except (OSError, DataError):
                 problems.add("the picture cannot be read", picture.line, picture.name)
-        hints = where_they_are([row.name for row in missing], index, folder, path) if not skip_missing else []
+        hints = (
+            hints_on_missing([row.name for row in missing], index, folder, path) if not skip_missing else []
+        )
         problems.check(path, hints)
     if not tagged:
         raise DataError(f"{path}: none of its {len(lines)} lines names a picture that is below {pictures}")
@@ -131,7 +133,7 @@ def read_sheet_source(
 
 
 def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems: _Problems) -> list[_Line]:
-    """What each row says; labels in the spelling that most rows have."""
+    """The content of each row, with labels in their most frequent spelling."""
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
     names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
@@ -166,7 +168,7 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
 
 
 def _denied(cells: Sequence[Sequence[str]], columns: Columns) -> set[int]:
-    """The rows that deny their class: Open Images says with the confidence 0 or 1 whether it is shown."""
+    """Rows whose class is absent: Open Images has confidence 0 for that, and 1 for a class that is shown."""
     for header, column in zip(columns.header, cells, strict=False):
         if header.casefold() == "confidence" and {*column} <= {"0", "1", "0.0", "1.0"}:
             return {place for place, cell in enumerate(column) if float(cell) == 0}
@@ -176,7 +178,7 @@ def _denied(cells: Sequence[Sequence[str]], columns: Columns) -> set[int]:
 def _names_of_rows(
     rows: Sequence[SheetRow], cells: Sequence[Sequence[str]], columns: Columns, problems: _Problems
 ) -> tuple[list[list[str]], list[list[str]], list[str]]:
-    """The classes that each row names, those that it says may be there, and what was decided."""
+    """The classes of each row, the classes that it may show, and notes on how the cells were read."""
     names: list[list[str]] = [[] for _ in rows]
     notes = []
     for i in columns.labels:
@@ -222,7 +224,7 @@ def _box(texts: Sequence[str], line: int, columns: Columns, problems: _Problems)
     try:
         x1, y1, x2, y2 = (float(text.replace(",", ".")) for text in texts)
     except ValueError:
-        problems.add("a box is no four numbers", line, " ".join(texts))
+        problems.add("a box is not four numbers", line, " ".join(texts))
         return None
     if columns.boxes_have_sizes:
         x2, y2 = x1 + x2, y1 + y2
@@ -235,13 +237,13 @@ def _box(texts: Sequence[str], line: int, columns: Columns, problems: _Problems)
 def _find_all(
     lines: Sequence[_Line], index: PictureIndex, places: Sequence[Path], problems: _Problems
 ) -> tuple[dict[int, tuple[Path, Path]], list[_Line]]:
-    """The file of each line, with the folder of its name, and the lines whose picture is not there."""
+    """The file of each line and the folder that its name is relative to; and the lines without a picture."""
     found: dict[int, tuple[Path, Path]] = {}
     missing = []
-    named: dict[Path, str] = {}  # the name of each picture that only its name tells
+    named: dict[Path, str] = {}  # the name by which the index found each picture
     folder = places[0].resolve()
     for row in lines:
-        if there := _placed(row.name, places):
+        if there := _find_exact(row.name, places):
             found[row.line] = there
             continue
         files = index.find(row.name)
@@ -252,7 +254,7 @@ def _find_all(
             problems.add("several pictures have the name", row.line, f"{row.name!r}: {shortened(several, 2)}")
         elif named.setdefault(files[0], row.name) != row.name:
             problems.add(
-                "another line means the same picture by another path",
+                "another line names the same picture by another path",
                 row.line,
                 f"{row.name!r} and {named[files[0]]!r}: {files[0].relative_to(folder).as_posix()}",
             )
@@ -261,8 +263,8 @@ def _find_all(
     return found, missing
 
 
-def _placed(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
-    """The file of that very path, and what its name is relative to."""
+def _find_exact(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
+    """The file at exactly this path, and the folder that its name is relative to."""
     for reading in readings(text)[:2]:
         try:
             name = picture_name(reading)
@@ -272,19 +274,19 @@ def _placed(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
             if os.path.isfile(in_any_form(path)):
                 return in_any_form(path), Path(path.as_posix().removesuffix(name))
         else:
-            picture = placed(Tagged(Path(name), ()), places)
+            picture = locate(Tagged(Path(name), ()), places)
             if os.path.isfile(picture.file) and picture.file.suffix.lower() in IMAGE_SUFFIXES:
                 return picture.file, picture.root
     return None
 
 
-def _join(
+def _merge_rows(
     lines: Sequence[_Line],
     found: Mapping[int, tuple[Path, Path]],
     columns: Columns,
     problems: _Problems,
 ) -> list[Tagged]:
-    """Each picture once, with the labels, the boxes and the split of all its lines."""
+    """One entry per picture, with the labels, boxes and split of all its lines."""
     groups: dict[Path, list[_Line]] = defaultdict(list)
     for row in lines:
         groups[found[row.line][0].resolve()].append(row)
@@ -314,7 +316,7 @@ def _join(
 
 
 def _boxes(group: Sequence[_Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:
-    """The boxes of a picture; None where a line has a label and no box, so that they are not all there."""
+    """The boxes of a picture; None if a line has a label but no box: they are incomplete."""
     if any((row.box is None) != (not row.labels) or len(row.labels) > 1 for row in group):
         return None
     factors = (1.0, 1.0)
@@ -322,7 +324,7 @@ def _boxes(group: Sequence[_Line], file: Path, *, scale: bool) -> tuple[LabeledB
         try:
             height, width = read_image_size(file, apply_orientation=True)
         except (OSError, DataError):
-            return None  # which is told where pictures are read
+            return None  # reported where the pictures are read
         factors = width, height
     return tuple(
         LabeledBox(row.labels[0], tuple(side * factors[i % 2] for i, side in enumerate(row.box)))

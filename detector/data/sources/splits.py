@@ -1,4 +1,4 @@
-"""The split that a folder, a list, a table or a column states by its name, in the words of many tools."""
+"""Recognizes the split that the name of a folder, list, table or column states, in several languages."""
 
 import re
 import unicodedata
@@ -34,7 +34,7 @@ _VAL = {
     *("teste", "validação", "validacao", "validazione", "convalida", "тест", "тестовая", "валидация"),
     *("测试", "測試", "验证", "驗證", "テスト", "検証", "테스트", "검증"),
 }
-# What stands beside the word and says nothing: train_images, training_set, seg_train, ILSVRC2012_img_val.
+# Words beside that of the split which do not change it: train_images, seg_train, ILSVRC2012_img_val.
 _FILLER = {
     *("set", "sets", "data", "dataset", "image", "images", "img", "imgs", "picture", "pictures", "photos"),
     *("jpegimages", "split", "splits", "part", "partition", "folder", "public", "private", "final", "k"),
@@ -80,30 +80,30 @@ _BESIDE = re.compile(r"\s+-?\d+$|(?<=\.\w{3})\s+\S+\.(xml|txt|json|png)$", re.IG
 def split_and_rest(name: str) -> tuple[str | None, str]:
     """TRAIN, VAL or None, and the other words: ("train", "instances") of instances_train2017.
 
-    A name with words of both, such as train_val, is that of the pictures to train on if "train" is first.
+    If a name has words of both splits, such as train_val, the first one counts.
     """
     name = _HOLD_OUT.sub("holdout", unicodedata.normalize("NFC", name))
-    words = [_whole(word) for word in _WORD.findall(_CAPITAL.sub(" ", name))]
+    words = [_split_word(word) for word in _WORD.findall(_CAPITAL.sub(" ", name))]
     found = [TRAIN if word in _TRAIN else VAL for word in words if word in _TRAIN | _VAL]
     rest = " ".join(word for word in words if word not in _TRAIN | _VAL)
     return (found[0] if found else None), rest
 
 
 def split_of(name: str) -> str | None:
-    """TRAIN or VAL if that is all that the name of a folder or the value of a column says."""
+    """TRAIN or VAL if the name says nothing else, as train_images; else None."""
     split, rest = split_and_rest(name)
     return split if {*rest.split()} <= _FILLER else None
 
 
 def split_of_folders(name: str) -> str | None:
-    """The split of the first folder in the name of a picture that states one."""
+    """The split of the first folder in the path of a picture whose name is one."""
     return next(filter(None, map(split_of, PurePosixPath(name.replace("\\", "/")).parts[:-1])), None)
 
 
 def files_of_splits(files: Iterable[Path]) -> dict[str, list[Path]]:
-    """The files of each split, if their names differ in little else: instances_train.json and ..._val.json.
+    """The files of each split, if their names otherwise agree: instances_train.json and instances_val.json.
 
-    Of several such groups, COCO's instances count, then the one with the fewest other words.
+    Of several such groups, COCO's instances come first, then the one with the fewest other words.
     """
     stated = [(*split_and_rest(file.stem)[::-1], file) for file in files]
     best: dict[str, list[Path]] = {}
@@ -123,8 +123,8 @@ def _order(stated: tuple[str, str | None, Path]) -> tuple[bool, int, str, Path]:
     return "instances" not in rest.split(), len(rest.split()), rest, file
 
 
-def _whole(word: str) -> str:
-    """A word in small letters, without what some append: trainset."""
+def _split_word(word: str) -> str:
+    """A word in lower case, and "train" for words such as "trainset"."""
     short = word = word.lower()
     for ending in _ENDINGS:
         short = short.removesuffix(ending)
@@ -134,11 +134,11 @@ def _whole(word: str) -> str:
 def match_lines(lines: Iterable[str], known: Mapping[str, str]) -> tuple[set[str], list[str]]:
     """The pictures that the lines of a list name, and the lines that name none.
 
-    A line is a name with or without suffix and folders, in quotes or not, and a number may follow. A name
-    that begins or ends with blanks is found, too.
+    A line is a name with or without suffix, folders and quotes; a number may follow. Names that begin or end
+    with blanks are found as well.
 
     Args:
-        known: of :func:`by_stem`.
+        known: the result of :func:`by_stem`.
     """
     found, others = set(), []
     for line in filter(str.strip, lines):
@@ -168,8 +168,10 @@ def _keys(text: str) -> list[str]:
 
 
 def by_stem(names: Iterable[str]) -> dict[str, str]:
-    """Names of pictures by themselves without suffix in one Unicode form, whole and, where only one has it,
-    without folders."""
+    """Map the names of pictures without suffix, in one Unicode form, to the names.
+
+    A name without its folders is a key as well if only one picture has it.
+    """
     whole: dict[str, str] = {}
     last: dict[str, str] = {}
     several = set()
@@ -192,10 +194,10 @@ def find_split_column(header: Sequence[str]) -> int:
 
 
 def split_of_cell(text: str, column: str) -> str | None:
-    """The split of a row of a table; a column such as is_test says with 0 or 1, or no and yes, which it is.
+    """The split in a cell of a table; a column such as is_test holds 0 or 1, or no and yes.
 
     Raises:
-        DataError: the cell says something else.
+        DataError: the cell has another value.
     """
     if (named := split_of(column.lower().removeprefix("is"))) is None or column.lower() in _SPLIT_COLUMNS:
         return split_of_value(text)
@@ -207,10 +209,10 @@ def split_of_cell(text: str, column: str) -> str | None:
 
 
 def split_of_value(text: object) -> str | None:
-    """TRAIN, VAL or, of nothing, None.
+    """TRAIN or VAL; None for an empty value.
 
     Raises:
-        DataError: it is something else.
+        DataError: it is another value.
     """
     if text in (None, ""):
         return None

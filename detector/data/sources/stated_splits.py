@@ -1,4 +1,4 @@
-"""The split of each picture that a data set states: in lists, YOLO's data.yaml, or names of folders."""
+"""The split of each picture as a data set defines it: in lists, YOLO's data.yaml, or names of folders."""
 
 import re
 import warnings
@@ -24,15 +24,15 @@ _LISTS = ("ImageSets/Main/*.txt", "ImageSets/*.txt", "*.txt", "meta/*.txt", "spl
 
 
 def stated_splits(folder: Path, names: Sequence[str], files: Sequence[Path]) -> list[str | None]:
-    """TRAIN, VAL or None of each picture: of YOLO's file, else of lists in the folder, else of its folders.
+    """TRAIN, VAL or None for each picture: by YOLO's file, else by lists in the folder, else by folder names.
 
-    A picture of both is one to test on. Folders state a split if all pictures are in them, or if there are
-    some of each.
+    A picture in both splits is in VAL. Folder names count if they give every picture a split, or if both
+    splits occur.
 
     Args:
-        folder: of the labels.
-        names: of the pictures, as the labels have them.
-        files: their places.
+        folder: the one of the labels.
+        names: names of the pictures in the labels.
+        files: their files.
     """
     for found in (_by_yolo(folder, names, files), listed_splits(folder, names)):
         if any(found):
@@ -42,7 +42,7 @@ def stated_splits(folder: Path, names: Sequence[str], files: Sequence[Path]) -> 
 
 
 def listed_splits(folder: Path, names: Sequence[str]) -> list[str | None]:
-    """TRAIN, VAL or None of each picture of lists in the folder, or beside it if it is one of all images."""
+    """TRAIN, VAL or None for each picture, by lists in the folder, or beside it if it is `images`."""
     places = [folder, folder.parent] if folder.name.lower() in IMAGE_FOLDERS else [folder]
     for place in places:
         for found in (_by_numbers(place, names), _by_json(place, names), _by_lists(place, names)):
@@ -70,7 +70,7 @@ def _by_numbers(folder: Path, names: Sequence[str]) -> list[str | None]:
 
 
 def is_split_file(path: Path) -> bool:
-    """Whether a JSON file begins as one of lists for each split: {"train": [...], "val": [...]}."""
+    """Whether a JSON file begins like one with a list for each split: {"train": [...], "val": [...]}."""
     if path.suffix.lower() != ".json":
         return False
     with open(path, "rb") as file:
@@ -99,13 +99,13 @@ def _by_json(folder: Path, names: Sequence[str]) -> list[str | None]:
 def _merge(
     names: Sequence[str], train: set[str], val: set[str], source: str, others: Sequence[str]
 ) -> list[str | None]:
-    """The split of each name; those in both are to be tested on, unless the two are the same."""
+    """The split of each name: VAL for names in both lists. Two equal lists define no split."""
     if train == val:
         return [None] * len(names)
     if both := sorted(train & val):
         warnings.warn(
             f"{source}: {counted(len(both), 'picture is', 'pictures are')} both to train and to test on, "
-            f"taken to test on: {shortened(both, 3)}",
+            f"used for testing: {shortened(both, 3)}",
             stacklevel=4,
         )
     if others:
@@ -124,8 +124,8 @@ def _by_lists(folder: Path, names: Sequence[str]) -> list[str | None]:
     unknown, sources = [], []
     for path, split in _lists(folder):
         members, others = match_lines(read_text(path, "split file").split("\n"), known)
-        if members:  # else it may be a text about the test
-            whole = path.stem.lower().endswith("trainval")  # train.txt and val.txt, which are more exact
+        if members:  # otherwise it may be a text about the test
+            whole = path.stem.lower().endswith("trainval")  # train.txt and val.txt are more exact
             (either if whole else train if split == TRAIN else val).update(members)
             unknown += others
             sources.append(path.name)
@@ -169,7 +169,7 @@ def _by_yolo(folder: Path, names: Sequence[str], files: Sequence[Path]) -> list[
             unknown += others
     if entries and not found[TRAIN] | found[VAL]:
         warnings.warn(
-            f"{folder}: the split that it states is not followed, as nothing is found where it says: "
+            f"{folder}: its split is ignored because none of its paths exist: "
             f"{shortened([f'{key}: {entry}' for key, entry in entries], 3)}",
             stacklevel=4,
         )
@@ -177,9 +177,9 @@ def _by_yolo(folder: Path, names: Sequence[str], files: Sequence[Path]) -> list[
 
 
 def _place(entry: str, root: Path) -> Path | None:
-    """The folder or list that an entry means: as it is, or where it is now, without its first folders.
+    """The folder or list that an entry names: as given, else without its first folders.
 
-    Roboflow writes ../train/images for train/images, and others the path on another machine.
+    Roboflow writes ../train/images for train/images; others write the path on another machine.
     """
     path = PurePosixPath(entry.replace("\\", "/"))
     whole = (root / path).resolve()
@@ -193,6 +193,6 @@ def _place(entry: str, root: Path) -> Path | None:
     return None
 
 
-def unfollowed(places: Iterable[Path]) -> list[str]:
-    """The names of files and folders that look like pictures to test on, for a warning."""
+def named_as_test(places: Iterable[Path]) -> list[str]:
+    """The names of files and folders that look like a test split, for a warning."""
     return [path.name for path in places if split_and_rest(path.stem)[0] == VAL]

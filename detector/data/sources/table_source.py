@@ -1,4 +1,4 @@
-"""Where the tables of `detector init` are from: .source.json beside them, to tell when that has changed."""
+"""Records the source of the tables of `detector init` in .source.json, to detect when it has changed."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.data.pictures import images_below
-from detector.data.sources.class_folders import drawn_by_runs
+from detector.data.sources.class_folders import runs_folder
 from detector.data.sources.tagged_pictures import find_sources
 from detector.utils.errors import UserError, shortened
 from detector.utils.files import atomic_write, file_digest, read_json
@@ -17,10 +17,10 @@ _SUFFIXES = (".csv", ".jsonl", ".json", ".xml", ".txt", ".yaml", ".yml")
 
 
 def record_source(folder: Path, pictures: Path, labels: Path | None) -> None:
-    """Write .source.json; all paths in it are relative to its folder, so that both can be moved together.
+    """Write .source.json, with paths relative to its folder, so that both can be moved together.
 
     Args:
-        pictures, labels: as of :func:`find_tags`.
+        pictures, labels: as for :func:`find_tags`.
     """
     files = [file for path in find_sources(pictures, labels) for file in _files(path)]
     content = {
@@ -50,7 +50,7 @@ def read_source(folder: Path) -> tuple[Path, Path | None]:
 
 
 def changed_source(folder: Path) -> str:
-    """Which files of the source have changed since `detector init`; "" if none has, or it is not known."""
+    """The files of the source that have changed since `detector init`; "" if none has or none is known."""
     if not (folder / _RECORD).is_file():
         return ""
     try:
@@ -65,7 +65,7 @@ def changed_source(folder: Path) -> str:
         if content.get("names") and pictures.is_dir() and _names(pictures) != content["names"]:
             changed.append(str(pictures))
     except (UserError, OSError, TypeError, ValueError):
-        return ""  # the tables are what counts; the record only tells of their source
+        return ""  # a damaged record only costs the warning: the tables are complete without it
     return shortened(changed, 3)
 
 
@@ -79,7 +79,7 @@ def _files(path: Path) -> Sequence[Path]:
 
 def _names(pictures: Path) -> list[str]:
     return sorted(
-        file.relative_to(pictures).as_posix() for file in images_below(pictures, drawn_by_runs(pictures))
+        file.relative_to(pictures).as_posix() for file in images_below(pictures, runs_folder(pictures))
     )
 
 
@@ -89,10 +89,10 @@ def _state(file: Path) -> dict[str, Any]:
 
 
 def _differs(file: Path, before: dict[str, Any]) -> bool:
-    """Whether a file has another content; a source that is gone, or elsewhere, is not newer."""
+    """Whether a file has other content; one that is missing counts as unchanged."""
     if not file.is_file():
         return False
     state = file.stat()
     if (state.st_size, state.st_mtime_ns) == (before.get("bytes"), before.get("modified")):
-        return False  # so no large file is read
+        return False  # without reading a large file
     return file_digest(file) != before.get("sha256")

@@ -1,4 +1,4 @@
-"""One picture with its tags, and where it is."""
+"""A picture with its tags and its location."""
 
 import math
 import os
@@ -24,9 +24,9 @@ class Tagged(NamedTuple):
     boxes: tuple[LabeledBox, ...] | None = None  # of all objects, if they are known
     size: tuple[int, int] | None = None  # (height, width) to which the boxes refer, where the source says so
     upright: bool = True  # whether they refer to the picture as a viewer shows it
-    stated: bool = False  # the source itself says that they do not
+    stated: bool = False  # the source says explicitly that they do not
     root: Path = Path("/")  # what the name in the source is relative to
-    line: int = 0  # of the table; 0: the source is none
+    line: int = 0  # of the table; 0: the source is not a table
     content: str = ""  # the digest of the file, if another picture is a copy of it
 
     @property
@@ -36,12 +36,12 @@ class Tagged(NamedTuple):
 
     @property
     def entry(self) -> str:
-        """The file for a table in any folder; what follows /./ is its name (:func:`picture_name`)."""
+        """The path for a table in any folder; the part after /./ is the name (:func:`picture_name`)."""
         return f"{self.root.as_posix().removesuffix('/')}/./{self.name}"
 
     @property
     def sides(self) -> list[float]:
-        """Of the boxes: the root of the area, in longer sides of the picture."""
+        """The square root of each box's area, as a share of the longer side of the picture."""
         boxes = (box.box for box in self.boxes or ())
         return [math.sqrt((x2 - x1) * (y2 - y1)) / max(self.size) for x1, y1, x2, y2 in boxes if self.size]
 
@@ -60,8 +60,8 @@ def places_of_pictures(pictures: Path, labels: Path) -> list[Path]:
     return places
 
 
-def placed(picture: Tagged, places: Sequence[Path]) -> Tagged:
-    """The picture in the place that has it, or else in the one that has its folder."""
+def locate(picture: Tagged, places: Sequence[Path]) -> Tagged:
+    """The picture with the path of its file: below the first place that has it, else that has its folder."""
     if picture.file.is_absolute():
         return picture
     name = picture.file.as_posix().replace("\\", "/")

@@ -14,7 +14,7 @@ from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_o
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
-from detector.data.sources.class_folders import drawn_by_runs, pictures_by_class, visible
+from detector.data.sources.class_folders import pictures_by_class, runs_folder, visible
 from detector.data.sources.copies import find_copies
 from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
@@ -22,10 +22,10 @@ from detector.data.sources.stated_splits import (
     IMAGE_FOLDERS,
     is_split_file,
     listed_splits,
+    named_as_test,
     stated_splits,
-    unfollowed,
 )
-from detector.data.sources.tagged import Tagged, placed, places_of_pictures
+from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
 _NDJSON = ".ndjson"
@@ -38,11 +38,11 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
     Args:
         pictures: the folder.
         labels: a table (CSV or JSON lines), a file of COCO, Label Studio or CVAT, or a folder of VOC or YOLO;
-            None: it is looked for in the folder, then in its folders train and val, else a folder is a class.
+            None: searched in the folder, then in its folders train and val; else each folder is a class.
 
     Raises:
         FileNotFoundError: a path does not exist.
-        DataError: there are no labels, several files may be meant, or they cannot be read; a picture is
+        DataError: there are no labels, several candidates, or they cannot be read; a picture is
             missing, unreadable or listed twice, or labels differ only in capitals. Names the file, and the
             line of each of the first ten mistakes.
     """
@@ -55,11 +55,11 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
         for picture in _read_tags(folder, source, classes, skip_missing=skip_missing):
-            # A table beside the folders of splits names them itself.
+            # The names in a table beside the folders of splits include these folders.
             named_by_table = folder == pictures and source.suffix.lower() in _TABLES
             below = not named_by_table and picture.file.is_relative_to(root)
             found.append(picture._replace(split=split, root=root if below else picture.root))
-        if source.suffix.lower() in _TABLES:  # its lines with other classes are told
+        if source.suffix.lower() in _TABLES:  # so that other classes in the next table are reported
             classes = sorted({label for picture in found for label in picture.labels})
     sources = " and ".join(str(source) for *_, source in labels_of_splits) or str(labels)
     if not labels_of_splits:
@@ -70,11 +70,11 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
     if labels or labels_of_splits:
         _warn_of_others(pictures, found, sources)
     copies = find_copies([picture.file for picture in found])
-    found = _test_alone([picture._replace(content=copies.get(picture.file, "")) for picture in found])
-    if VAL not in {picture.split for picture in found} and (others := unfollowed(visible(pictures))):
+    found = _drop_tested([picture._replace(content=copies.get(picture.file, "")) for picture in found])
+    if VAL not in {picture.split for picture in found} and (others := named_as_test(visible(pictures))):
         warnings.warn(
-            f"{pictures}: {shortened(others, 3)} may state which pictures are to test on, which is not "
-            "followed, as nothing there is in the labels: see docs/data_sets.md, Splits",
+            f"{pictures}: {shortened(others, 3)} may be a test split, which is ignored because the labels "
+            "name nothing in it: see docs/data_sets.md, Splits",
             stacklevel=2,
         )
     return found, sources
@@ -87,7 +87,7 @@ def find_sources(pictures: Path, labels: Path | None) -> list[Path]:
 
 
 def whole_set(pictures: Path, labels: Path | None) -> Path:
-    """The folder around one of all images, such as dataset/images, if annotations are beside it."""
+    """The parent of a folder such as dataset/images if annotations are beside it, else the folder itself."""
     around = pictures.resolve().parent
     if labels is not None or pictures.name.lower() not in IMAGE_FOLDERS:
         return pictures
@@ -99,7 +99,7 @@ def whole_set(pictures: Path, labels: Path | None) -> Path:
 
 
 def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, Path, Path]], Path | None]:
-    """The labels of each split, as of :func:`_labels_of_splits`, or else those of all pictures."""
+    """The result of :func:`_labels_of_splits`, or else the labels of all pictures."""
     labels_of_splits = [] if labels else _labels_of_splits(pictures)
     if {split for split, *_ in labels_of_splits} != {TRAIN, VAL} and (
         labels := labels or _find_labels(pictures)
@@ -108,8 +108,8 @@ def _find_sources(pictures: Path, labels: Path | None) -> tuple[list[tuple[str, 
     return labels_of_splits, labels
 
 
-def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
-    """The pictures without those to train on that are to test on, too; one warning counts these."""
+def _drop_tested(tagged: list[Tagged]) -> list[Tagged]:
+    """Drop training pictures that are in the test split, directly or as a copy; one warning counts them."""
     tested = {picture.content or picture.file.resolve() for picture in tagged if picture.split == VAL}
     both = [
         picture
@@ -118,8 +118,8 @@ def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
     ]
     if both:
         warnings.warn(
-            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, itself or as "
-            f"a copy, and taken to test on: {shortened([picture.name for picture in both], 3)}",
+            f"{counted(len(both), 'picture is', 'pictures are')} both to train and to test on, directly or "
+            f"as a copy, and used for testing: {shortened([picture.name for picture in both], 3)}",
             stacklevel=3,
         )
     return [picture for picture in tagged if picture not in both] if both else tagged
@@ -128,18 +128,18 @@ def _test_alone(tagged: list[Tagged]) -> list[Tagged]:
 def _warn_of_others(pictures: Path, tagged: Sequence[Tagged], source: str) -> None:
     """Warn of pictures in the folder that the labels do not list, or that cannot be read."""
     known = {picture.file.resolve() for picture in tagged}
-    files = images_below(pictures, drawn_by_runs(pictures))
+    files = images_below(pictures, runs_folder(pictures))
     others = [file.relative_to(pictures).as_posix() for file in files if file.resolve() not in known]
     if others:
         warnings.warn(
-            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out, as not in the "
-            f"labels, {source}: {shortened(others, 3)}; list there those that show none of the classes, too",
+            f"{pictures}: {counted(len(others), 'picture is', 'pictures are')} left out because the labels, "
+            f"{source}, do not list them: {shortened(others, 3)}; list pictures without any class as well",
             stacklevel=2,
         )
 
 
 def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
-    """The split, the folder of pictures and the labels of each split that has its own, training first."""
+    """Name, folder of pictures and labels of each split with labels of its own, training first."""
     for place, suffixes in (
         (pictures, _TABLES),
         *((place, _ANNOTATIONS) for place in _places_of_files(pictures)),
@@ -157,7 +157,7 @@ def _labels_of_splits(pictures: Path) -> list[tuple[str, Path, Path]]:
 
 
 def _places_of_files(folder: Path) -> list[Path]:
-    """Where tools write the files of annotations of a folder of pictures."""
+    """The folders in which tools put the annotation files of a folder of pictures."""
     return [
         place for name in ("", "annotations", "Annotations", "labels") if (place := folder / name).is_dir()
     ]
@@ -182,9 +182,9 @@ def _read_tags(
         tagged = _with_stated_splits(found, pictures, labels)
     elif labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
-        tagged = _located(map(_of_row, rows), pictures, labels)
+        tagged = _locate_all(map(_from_row, rows), pictures, labels)
     else:
-        tagged = _located(_annotated(pictures, labels), pictures, labels)
+        tagged = _locate_all(_from_annotations(pictures, labels), pictures, labels)
     once = _drop_repeated(tagged, mistakes)
     rows = [Row(picture.line, picture.entry, picture.labels, None, picture.unknown) for picture in once]
     class_names = class_names or list_labels(rows, mistakes)
@@ -211,7 +211,7 @@ def _read_tags(
 
 
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
-    """The pictures with boxes that refer to them as a viewer shows them, as those of tables do."""
+    """Convert boxes to the upright pictures, as a viewer shows them: the convention of tables."""
     sized = {i: picture.size for i, picture in enumerate(tagged) if picture.boxes and picture.size}
     pictures = [
         Boxed(picture.file, size, picture.upright, stated=picture.stated)
@@ -225,14 +225,14 @@ def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]
     return turned
 
 
-def _of_row(row: Row) -> Tagged:
-    root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # what precedes the name
+def _from_row(row: Row) -> Tagged:
+    root = Path(row.file).as_posix().removesuffix(picture_name(row.file))  # the part before the name
     return Tagged(
         Path(row.file), row.labels, row.unknown, row.split, row.boxes, root=Path(root), line=row.line
     )
 
 
-def _annotated(pictures: Path, labels: Path) -> list[Tagged]:
+def _from_annotations(pictures: Path, labels: Path) -> list[Tagged]:
     if labels.suffix.lower() == _NDJSON:
         raise DataError(
             f"{labels} is NDJSON, as the platforms of Ultralytics and Labelbox export it, which is not read: "
@@ -278,21 +278,21 @@ def _warn_of_scores(labels: Path, scores: Sequence[float | None]) -> None:
     if known := [score for score in scores if score is not None]:
         warnings.warn(
             f"{labels}: {counted(len(known), 'box has a score', 'boxes have scores')}, from {min(known):.3g} "
-            f"to {max(known):.3g}, as those that a model found: all are taken for true, so see that a person "
-            "has corrected them",
+            f"to {max(known):.3g}, so a model may have found them: all count as ground truth; make sure that "
+            "a person has corrected them",
             stacklevel=2,
         )
 
 
-def _located(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
-    """The pictures with their places, and with the splits that the labels or files beside them state."""
+def _locate_all(tagged: Iterable[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
+    """The pictures with the paths of their files, and the splits that the labels or other files define."""
     places = places_of_pictures(pictures, labels)
-    found = [placed(picture, places) for picture in tagged]
+    found = [locate(picture, places) for picture in tagged]
     return _with_stated_splits(found, pictures, labels)
 
 
 def _with_stated_splits(placed: list[Tagged], pictures: Path, labels: Path) -> list[Tagged]:
-    """The pictures with the splits that files beside them state, if the labels themselves state none."""
+    """The pictures with the splits that other files define, unless the labels themselves define splits."""
     if any(picture.split for picture in placed):
         return placed
     folder = labels if labels.is_dir() else pictures
@@ -302,7 +302,7 @@ def _with_stated_splits(placed: list[Tagged], pictures: Path, labels: Path) -> l
 
 
 def _drop_repeated(tagged: Sequence[Tagged], mistakes: ErrorList) -> list[Tagged]:
-    """The first mention of each picture; others are mistakes, by whatever path they name it."""
+    """The first entry of each picture; further entries are mistakes, even by another path."""
     first: dict[Path, Tagged] = {}
     for picture in tagged:
         earlier = first.setdefault(picture.file.resolve(), picture)
@@ -324,7 +324,7 @@ def _find_labels(folder: Path) -> Path | None:
     if not found:
         found = [path for place in _places_of_files(folder)[1:] for path in _files_of_labels(place)]
     found = found or [path for path in visible(folder) if path.suffix.lower() == _NDJSON]
-    if not found:  # else it is a list, or a text about the data
+    if not found:  # others are lists of a split or texts about the data
         texts = (path for path in _files_of_labels(folder, (".txt",)) if split_of(path.stem) is None)
         found = [path for path in texts if is_sheet_of_pictures(path)]
     if found and all(path.suffix.lower() == ".xml" and not _is_cvat(path) for path in found):
@@ -346,7 +346,7 @@ def _files_of_labels(folder: Path, suffixes: Sequence[str] = _ANNOTATIONS) -> li
 
 
 def _is_cvat(path: Path) -> bool:
-    """Whether an XML file is of all pictures, and not VOC's of one."""
+    """Whether an XML file is CVAT's, of all pictures, and not VOC's, of one picture."""
     with open(path, "rb") as file:
         return b"<annotations" in file.read(4000)
 

@@ -17,13 +17,15 @@ def test_splits_that_are_there_stay():
     found = [
         Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
     ]
-    assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the splits that are there")
+    assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the existing splits")
 
 
 def test_pictures_in_none_of_the_splits_are_counted():
     splits = ["train", None, "val", None]
     found = [Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(splits)]
-    with pytest.warns(UserWarning, match=r"2 pictures are left out, as in none of .*: 1\.jpg, 3\.jpg$"):
+    with pytest.warns(
+        UserWarning, match=r"2 pictures are left out because they are in none of .*: 1\.jpg, 3\.jpg$"
+    ):
         assert split_pictures(found)[:2] == ([found[0]], [found[2]])
 
 

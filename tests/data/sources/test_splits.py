@@ -90,10 +90,10 @@ def test_pictures_of_a_split_without_classes_are_no_class(tmp_path):
     assert {each.labels for each in found} == {("cat",), ("dog",)}
     texts = [str(each.message) for each in caught]
     assert any(
-        "2 pictures are left out, as in no folder of a class below a split: test/c.png" in text
+        "2 pictures are left out because they are in no class folder of a split: test/c.png" in text
         for text in texts
     )
-    assert any("test may state which pictures are to test on" in text for text in texts)
+    assert any("test may be a test split, which is ignored" in text for text in texts)
 
 
 def test_a_folder_that_may_be_a_split_or_a_class(tmp_path):
@@ -141,15 +141,15 @@ def test_what_lists_do_not_say_is_told(tmp_path):
     with pytest.warns(UserWarning, match="left out") as caught:
         assert splits(tmp_path) == ({"a.jpg"}, {"b.jpg"})
     texts = "\n".join(str(each.message) for each in caught)
-    assert "1 picture is both to train and to test on, taken to test on: b.jpg" in texts
+    assert "1 picture is both to train and to test on, used for testing: b.jpg" in texts
     assert "1 line names no picture with labels: gone" in texts
-    assert "1 picture is left out, as in none of the splits that are there: c.jpg" in texts
+    assert "1 picture is left out because they are in none of the existing splits: c.jpg" in texts
 
 
 def test_pictures_to_train_on_alone_are_divided_with_a_warning(tmp_path):
     names = [f"{i}.jpg" for i in range(10)]
     voc(tmp_path, [*names, "other.jpg"], {"Main/train.txt": names})
-    with pytest.warns(UserWarning, match="none to test on: the 10 that are there are divided"):
+    with pytest.warns(UserWarning, match="none to test on: the 10 existing ones are divided"):
         train, val = splits(tmp_path)
     assert train | val == {*names}
 
@@ -180,9 +180,7 @@ def test_a_split_of_data_yaml_that_is_not_followed(tmp_path):
     draw(tmp_path / "images", names)
     write(tmp_path, {f"labels/{i}.txt": "0 .5 .5 .5 .5" for i in range(10)})
     write(tmp_path, {"data.yaml": "train: /x/train/images\nval: /x/val/images\nnames: [cat]\n"})
-    with pytest.warns(
-        UserWarning, match="not followed, as nothing is found where it says: train: /x/train/im"
-    ):
+    with pytest.warns(UserWarning, match="ignored because none of its paths exist: train: /x/train/im"):
         find_tags(tmp_path, None)
     write(tmp_path, {"data.yaml": "train: images\nval: images\nnames: [cat]\n"})  # says nothing
     assert {each.split for each in find_tags(tmp_path, None)[0]} == {None}
@@ -254,7 +252,7 @@ def test_a_picture_in_both_tables_is_tested_on(tmp_path):
     write(tmp_path, {"train.csv": "a.png,cat\nb.png,cat\n", "test.csv": "b.png,cat\n"})
     with pytest.warns(
         UserWarning,
-        match=r"1 picture is both to train .* copy, and taken to test on: b\.png",
+        match=r"1 picture is both to train .* copy, and used for testing: b\.png",
     ):
         assert splits(tmp_path) == ({"a.png"}, {"b.png"})
 

@@ -62,7 +62,7 @@ def test_a_copy_of_a_picture_to_test_on_is_not_trained_on(tmp_path):
     with pytest.warns(UserWarning, match="a copy|shows them") as told:
         found, _ = find_tags(tmp_path, None)
     assert "shows them all: train/cat/a.jpg = val/dog/a.jpg" in str(told[0].message)
-    assert "itself or as a copy, and taken to test on: train/cat/e.jpg" in str(told[1].message)
+    assert "directly or as a copy, and used for testing: train/cat/e.jpg" in str(told[1].message)
     assert {each.name: (each.split, each.labels) for each in found} == {
         "train/cat/a.jpg": ("val", ("cat", "dog")),
         "train/cat/b.jpg": ("train", ("cat",)),
@@ -251,9 +251,9 @@ def test_pictures_that_no_line_lists_are_counted(splits, tmp_path, monkeypatch, 
     unread, warning = [str(each.message) for each in recwarn]
     assert unread.startswith(f"{tmp_path}: files in formats that are not read: 1 .heic; convert pictures to ")
     count, names = (5, "c.jpg, d.jpg, e.jpg, ... and 2") if splits else (6, "b.jpg, c.jpg, d.jpg, ... and 3")
-    assert warning.startswith(f"{tmp_path}: {count} pictures are left out, as not in the labels, ")
+    assert warning.startswith(f"{tmp_path}: {count} pictures are left out because the labels, ")
     assert f": {names}" in warning
-    assert warning.endswith("list there those that show none of the classes, too")
+    assert warning.endswith("list pictures without any class as well")
 
 
 @pytest.mark.parametrize("layout", ["images", "images/train", "train/images"])
@@ -270,7 +270,7 @@ def test_a_picture_of_yolo_without_a_file_shows_no_class(layout, tmp_path):
         "a.jpg": (("cat",), 1),
         "b.jpg": ((), ()),
     }
-    left_out = [text for each in caught if "left out, as" in (text := str(each.message))]
+    left_out = [text for each in caught if "left out because" in (text := str(each.message))]
     assert len(left_out) == ("train" in layout)  # the folder test, of which nobody has labels
     # The labels of others, such as an export of a few pictures, say nothing of these.
     if layout == "images":
@@ -287,9 +287,11 @@ def test_pictures_that_are_missing_are_one_error(tmp_path):
     assert first == "labels.csv cannot be used as it is:"
     assert missing.startswith("  9 lines: no such picture is below ")
     assert missing.endswith(": 'no0.jpg' (line 5), 'no1.jpg' (line 6), 'no2.jpg' (line 7), ... and 6 more")
-    assert hint.endswith("pictures that are there begin with a.JPG, below/b.jpg, c.png")
+    assert hint.endswith("existing pictures begin with a.JPG, below/b.jpg, c.png")
     assert switch.endswith("add --skip-missing to the command")
-    with pytest.warns(UserWarning, match=r"9 lines are left out, as the picture is not there: no0\.jpg, "):
+    with pytest.warns(
+        UserWarning, match=r"9 lines are left out because there is no such picture: no0\.jpg, "
+    ):
         found, _ = find_tags(tmp_path, None, skip_missing=True)
     assert [each.name for each in found] == ["a.JPG", "below/b.jpg", "c.png"]
 
@@ -326,7 +328,7 @@ def test_two_paths_that_may_mean_one_picture_are_not_joined(tmp_path):
     draw(tmp_path, "val/1.jpg")
     (tmp_path / "labels.csv").write_text("file,labels\ntrain/1.jpg,cat\ntest/1.jpg,dog\n")
     text = refused(tmp_path)
-    assert "another line means the same picture by another path: 'test/1.jpg' and 'train/1.jpg': val" in text
+    assert "another line names the same picture by another path: 'test/1.jpg' and 'train/1.jpg': val" in text
 
 
 def test_a_picture_is_looked_for_beside_the_labels_too(tmp_path):
