@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from detector.data.datasets.annotated import (
-    CROWDED,
-    OF_CVAT,
-    OF_OTHERS,
+    CVAT_CROWD_HINT,
+    DIFFICULT_HINT,
+    UNCLEAR_OBJECTS,
     AnnotatedImages,
     hint_nearest,
     unknown_class,
@@ -65,7 +65,11 @@ def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, Revie
         else:
             found[image_id] = boxes
     if unlearned:
-        what, hint = (CROWDED, OF_CVAT) if path.suffix == ".json" else ("difficult objects", OF_OTHERS)
+        what, hint = (
+            (UNCLEAR_OBJECTS, CVAT_CROWD_HINT)
+            if path.suffix == ".json"
+            else ("difficult objects", DIFFICULT_HINT)
+        )
         warnings.warn(
             f"{path}: {counted(len(unlearned), 'image has', 'images have')} only {what}, which training "
             f"does not learn: trained from their tags, such as {unlearned[0]}; {hint}",

@@ -1,4 +1,4 @@
-"""The base class of the data sets."""
+"""The base class of data sets."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,12 @@ from detector.data.images import read_image, read_image_size
 from detector.structures import Annotation
 from detector.utils.errors import DataError, describe_value, shortened
 
-CROWDED = "difficult objects or iscrowd regions"
-OF_OTHERS = "set difficult to 0 where an object is clear"
-OF_CVAT = "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
-OR_TURN = (
+UNCLEAR_OBJECTS = "difficult objects or iscrowd regions"
+DIFFICULT_HINT = "set difficult to 0 where an object is clear"
+CVAT_CROWD_HINT = (
+    "CVAT exports brush masks as iscrowd 1: draw rectangles or polygons instead, or set iscrowd to 0"
+)
+ORIENTATION_HINT = (
     "turn the pixels of such images (exiftran -ai, or jhead -autorot), or let detector init read the file, "
     "which turns the boxes"
 )
@@ -25,7 +27,7 @@ OR_TURN = (
 # Pixels. Some published boxes of VOC and COCO extend up to one pixel outside of their image; no warning.
 _OUTSIDE_TOLERANCE = 1.0
 # What to do where all boxes are within the first pixel of their images.
-IN_SHARES = "they are shares of the image, expected pixels: multiply them by its width and height"
+SHARES_HINT = "they are shares of the image, expected pixels: multiply them by its width and height"
 _FEW_CLASSES = 20  # which a message lists
 
 
@@ -106,8 +108,8 @@ class AnnotatedImages:
         self._objects = whole[(sides > 0).all(axis=1)]
         self._starts = np.searchsorted(self._objects.images, np.arange(len(image_ids) + 1))
         unclear = unclear_classes(objects.labels, objects.difficult | objects.crowd, self.class_names)
-        # Kept for training, which is silent about the test split otherwise.
-        self.unclear = [warn_of_unclear(name, unclear, crowd=bool(objects.crowd.any()))] if unclear else []
+        # Kept for training, which shows no other warnings about the test split.
+        self.unclear = [unclear_message(name, unclear, crowd=bool(objects.crowd.any()))] if unclear else []
         for line in self.unclear:
             warnings.warn(line, stacklevel=3)
         maybe = self._labels if self._unknown is None else self._labels | self._unknown
@@ -128,7 +130,7 @@ class AnnotatedImages:
             raise DataError(f"{wrong}, which is inverted or not finite")
         if len(boxes) and boxes.max() <= 1:
             raise DataError(
-                f"{self._describe(objects, 0)}, and all others are within one pixel, too: {IN_SHARES}"
+                f"{self._describe(objects, 0)}, and all other boxes are within one pixel, too: {SHARES_HINT}"
             )
         clipped = boxes.clip(0, np.tile(sizes[:, ::-1], 2))  # to width, height, width, height
         cut = np.abs(boxes - clipped).max(axis=1, initial=0) > _OUTSIDE_TOLERANCE
@@ -173,7 +175,7 @@ class AnnotatedImages:
                 not self.apply_orientation
                 and read_image_size(self._paths[index], apply_orientation=True) == expected
             ):
-                hint = f", as a viewer shows it: {OR_TURN}"
+                hint = f", as a viewer shows it: {ORIENTATION_HINT}"
             raise DataError(
                 f"image {self._paths[index]} has the (height, width) {found} {state}, "
                 f"but its boxes were made for {expected}{hint}"
@@ -208,13 +210,13 @@ class AnnotatedImages:
         )
 
 
-def warn_of_unclear(source: object, unclear: Sequence[str], *, crowd: bool) -> str:
+def unclear_message(source: object, unclear: Sequence[str], *, crowd: bool) -> str:
     """A warning about the classes of :func:`unclear_classes`.
 
     Args:
         crowd: some are iscrowd regions of COCO, not difficult objects of VOC or a table.
     """
-    what, hint = (CROWDED, OF_CVAT) if crowd else ("difficult", OF_OTHERS)
+    what, hint = (UNCLEAR_OBJECTS, CVAT_CROWD_HINT) if crowd else ("difficult", DIFFICULT_HINT)
     return (
         f"{source}: all objects of {shortened(unclear)} are {what}: nothing is measured or learned from "
         f"their boxes; {hint}"
@@ -235,7 +237,7 @@ def unclear_classes(labels: np.ndarray, unclear: np.ndarray, class_names: Sequen
 
 
 def unknown_class(name: str, class_names: Iterable[str]) -> str:
-    """What is wrong with the name of a class that is none of `class_names`."""
+    """The error message about a class name that is not in `class_names`."""
     known = list(class_names)
     text = f"unknown class {describe_value(name)}{hint_nearest(name, known)}; known are "
     if len(known) <= _FEW_CLASSES:

@@ -166,7 +166,7 @@ def read_instances(path: Path) -> dict[str, Any]:
     if any("neg_category_ids" in image for image in content["images"]):
         warnings.warn(
             f"{path}: as in LVIS, each image was searched for some of the classes only (neg_category_ids); "
-            "the others are taken for absent, though they may be shown",
+            "the others count as absent, though the image may show them",
             stacklevel=2,
         )
     return content
@@ -178,7 +178,7 @@ def _rows(content: dict[str, Any], key: str) -> list[dict]:
 
 
 def _as_id(value: object) -> int | str | None:
-    """The id that a value means; None: it is none."""
+    """The id as an integer if it is a whole number, else as text; None: it is not an id."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
@@ -199,7 +199,7 @@ def _lacks_box(annotation: dict) -> bool:
 
 
 def _box_of_polygons(polygons: object) -> list[float] | None:
-    """x, y, width and height around polygons, each x, y, x, y, ...; None: they are none."""
+    """x, y, width and height around polygons, lists of x, y, x, y, ...; None: these are not polygons."""
     try:
         points = np.concatenate([np.array(polygon, dtype=float).reshape(-1, 2) for polygon in polygons])  # type: ignore[attr-defined]
         (x, y), (right, bottom) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
@@ -211,8 +211,8 @@ def _box_of_polygons(polygons: object) -> list[float] | None:
 def read_categories(categories: Sequence[dict], annotations: Sequence[dict]) -> dict[int | str, str]:
     """The name of each category id, in the order of the ids.
 
-    Roboflow adds a category of the project, which may have the name of a class: of two categories of one name
-    the one without an object is left out.
+    Roboflow adds a category for the project, which may have the name of a class: of two categories with one
+    name, the one without objects is left out.
     """
     used = {row.get("category_id") for row in annotations if isinstance(row.get("category_id"), (int, str))}
     often = Counter(str(category.get("name")) for category in categories)
@@ -231,7 +231,7 @@ def read_categories(categories: Sequence[dict], annotations: Sequence[dict]) -> 
 
 
 def _match_classes(categories: dict[int | str, str], class_names: Sequence[str]) -> dict[int | str, int]:
-    """The label of each category id; -1 if the category is none of the classes."""
+    """The label of each category id; -1 if the category is not one of the classes."""
     for name in class_names:
         if name not in categories.values():
             known = ", ".join(categories.values())
@@ -245,7 +245,7 @@ def read_file_names(images: Sequence[dict], folder: str | Path | None = None) ->
     """The path of each image in the folder of images.
 
     Args:
-        folder: that folder; a name there may have a backslash, which else parts folders on Windows.
+        folder: that folder; where it has a file with a backslash in its name, this is no separator.
     """
     names = []
     for image in images:

@@ -1,4 +1,4 @@
-"""COCO files of tools in which people draw on the picture as a viewer shows it, as EXIF turns it."""
+"""COCO files of tools that show pictures rotated by their EXIF orientation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,16 +7,19 @@ from typing import Any
 from detector.data.datasets.label_studio_names import name_in_coco
 from detector.data.images import read_image_size
 
-UPRIGHT, STORED = "upright", "stored"  # as orientation in `info`, of the files that `detector` writes
-# CVAT writes COCO by Datumaro, whose licenses these are.
+UPRIGHT, STORED = "upright", "stored"  # values of info.orientation in files that detector writes
+# CVAT writes COCO with Datumaro, which always adds this entry.
 _LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
-_LABEL_STUDIO = ("Label Studio", "Label Studio Converter")  # as contributor; the second of brushes
+_LABEL_STUDIO = (
+    "Label Studio",
+    "Label Studio Converter",
+)  # values of info.contributor; the second is of brush masks
 
 
 def drawn_upright(content: Mapping[str, Any]) -> bool:
     """Whether a file says that its boxes are of the upright pictures, not of the pixels as stored."""
     by_cvat = content.get("licenses") == _LICENSES_OF_CVAT
-    return by_cvat or of_label_studio(content) or _info(content).get("orientation") == UPRIGHT
+    return by_cvat or is_label_studio(content) or _info(content).get("orientation") == UPRIGHT
 
 
 def says_stored(content: Mapping[str, Any]) -> bool:
@@ -24,13 +27,13 @@ def says_stored(content: Mapping[str, Any]) -> bool:
     return _info(content).get("orientation") == STORED
 
 
-def of_label_studio(content: Mapping[str, Any]) -> bool:
+def is_label_studio(content: Mapping[str, Any]) -> bool:
     return _info(content).get("contributor") in _LABEL_STUDIO
 
 
 def name_images_of_label_studio(content: Mapping[str, Any]) -> None:
     """Set file_name in a file of Label Studio, which may have addresses, to names of pictures."""
-    if of_label_studio(content):
+    if is_label_studio(content):
         for image in content["images"]:
             if isinstance(image.get("file_name"), str):
                 image["file_name"] = name_in_coco(image["file_name"])
@@ -49,9 +52,9 @@ def correct_label_studio(content: Mapping[str, Any], paths: Mapping[int | str, s
 
     Args:
         content: of :func:`detector.data.datasets.coco.read_instances`; changed in place.
-        paths: the file of each picture, by the id of its entry, where it is there.
+        paths: the files of pictures that exist, by the ids of their entries.
     """
-    if not of_label_studio(content):
+    if not is_label_studio(content):
         return
     stretched: dict[int | str, tuple[float, float]] = {}
     for image in content["images"]:

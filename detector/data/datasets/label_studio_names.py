@@ -1,4 +1,4 @@
-"""What Label Studio calls a picture: its address in a task, and in files of COCO."""
+"""The names of pictures from their addresses in Label Studio's tasks and COCO files."""
 
 import base64
 import re
@@ -24,7 +24,7 @@ def name_of_address(address: str) -> tuple[str, bool]:
     if key and storage.lower() in _STORAGES:  # the key follows the bucket, and is not encoded
         return key.partition("/")[2], True
     parts = urlsplit(address)
-    query = parse_qs(parts.query, errors="surrogateescape")  # of a name that is not UTF-8, which is told
+    query = parse_qs(parts.query, errors="surrogateescape")  # a name that is not UTF-8 is reported later
     if "fileuri" in query:
         encoded = query["fileuri"][-1].replace(" ", "+")
         try:

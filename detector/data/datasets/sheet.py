@@ -1,8 +1,8 @@
-"""Spreadsheets as people have them: a file of CSV, TSV, text or Excel, to rows of cells.
+"""Reads spreadsheets of any common form, CSV, TSV, text or Excel, into rows of cells.
 
-The encoding is told by the bytes, and the separator by the rows: Excel writes what its country has.
-What the columns mean is for sheet_columns.py. Tables of a run, which `detector init` writes, are read by
-image_table.py, which is strict.
+Encoding and separator are detected: those of Excel depend on the language of the system. sheet_columns.py
+finds what the columns mean. Tables of a run, which `detector init` writes, are read by image_table.py, which
+is strict.
 """
 
 import codecs
@@ -25,7 +25,7 @@ SHEET_SUFFIXES = (".csv", ".tsv", ".xlsx", ".txt")
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
 _SEPARATORS = "\t,;|"
 _LIMIT = 2**30  # bytes
-_SAMPLE = 200  # rows that tell the separator
+_SAMPLE = 200  # rows from which the separator is found
 _PICTURE_FIRST = re.compile(
     rf"\s*(.+?(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))}))\s+(.*?)\s*", re.IGNORECASE
 )
@@ -43,7 +43,7 @@ def read_sheet(path: Path) -> list[SheetRow]:
 
     Raises:
         FileNotFoundError, OSError: there is none, or it cannot be read.
-        DataError: it is no text, has no row, or is an old or damaged file of Excel.
+        DataError: it is not text, has no row, or is an old or damaged file of Excel.
         MissingPackage: it is a file of Excel, and openpyxl is not installed.
     """
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
@@ -63,8 +63,8 @@ def read_sheet(path: Path) -> list[SheetRow]:
     return rows
 
 
-def _decode(content: bytes, path: Path, *, told: bool = True) -> str:
-    """The text of a table: UTF-8, UTF-16 with a mark or without, else Windows-1252, which a warning tells."""
+def _decode(content: bytes, path: Path, *, warn: bool = True) -> str:
+    """The text of a table: UTF-8, UTF-16 with or without a mark, else Windows-1252, with a warning."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return content.decode("utf-16", errors="replace")
     start = content[:4000]
@@ -76,7 +76,7 @@ def _decode(content: bytes, path: Path, *, told: bool = True) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
     text = content.decode("cp1252", errors="replace")
-    if not told:
+    if not warn:
         return text
     shown = text.splitlines()[line - 1].strip()[:80]
     warnings.warn(
@@ -117,9 +117,9 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
 
 
 def _find_separator(text: str) -> str:
-    """What separates the columns: it is in all rows, most of which have as many; "": nothing is.
+    """The separator of columns: it occurs in most rows, equally often; "": there is none.
 
-    Of several, such as in `a.jpg;cat,dog`, the one that leaves a picture's name alone in a cell.
+    Of several, as in `a.jpg;cat,dog`, it is the one that leaves the name of a picture alone in a cell.
     """
 
     def fits(separator: str) -> tuple[float, float, float]:
@@ -134,7 +134,7 @@ def _find_separator(text: str) -> str:
         alike = most[0][1] / len(rows) if most and most[0][0] > 1 else 0.0
         return round(whole, 1), round(names, 1), alike
 
-    best = max(_SEPARATORS, key=fits)  # the first of those that fit as well
+    best = max(_SEPARATORS, key=fits)  # the first of equally good ones
     return best if fits(best)[0] >= 0.5 else ""
 
 
@@ -188,7 +188,7 @@ def _text_of_cell(value: object) -> str:
 
 
 def is_sheet_of_pictures(path: Path) -> bool:
-    """Whether a text has names of pictures in most of its lines, and something beside each."""
+    """Whether most lines of a text have the name of a picture and something else."""
     rows = _first_rows(path)
     named = sum(len(row.cells) > 1 and any(map(_is_name, row.cells)) for row in rows)
     return 0 < named >= 0.8 * len(rows)
@@ -201,7 +201,7 @@ def has_columns(path: Path) -> bool:
 
 def _first_rows(path: Path) -> list[SheetRow]:
     with open(path, "rb") as file:
-        start = _decode(file.read(20_000), path, told=False)
+        start = _decode(file.read(20_000), path, warn=False)
     try:
         return split_rows(start, path)
     except DataError:

@@ -1,6 +1,6 @@
-"""What the columns of a spreadsheet hold: pictures, names of classes, a class each, the split, boxes.
+"""Finds what the columns of a spreadsheet hold: pictures, class names, one class each, the split, boxes.
 
-What the cells say counts before what a header says: a column names pictures if these are there.
+Cells count more than headers: a column holds pictures if its cells are names of existing files.
 """
 
 import re
@@ -15,7 +15,7 @@ from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sources.splits import find_split_column, split_of
 from detector.utils.errors import DataError, shortened
 
-# Headers in small letters without blanks and signs; the first are the more telling ones.
+# Headers in lower case without blanks and punctuation, the most specific first.
 _PICTURE = (
     *(
         "file",
@@ -138,7 +138,7 @@ YES = {
 NO = {"", "0", "0.0", "false", "no", "n", "f", "nein", "falsch", "non", "faux", "não", "нет", "-", "nan"}
 MAYBE = {"?", "-1", "-1.0"}  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
 _MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
-_SAMPLE = 300  # rows whose names are looked for to tell the column
+_SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 _AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
 
 
@@ -153,7 +153,7 @@ class Columns(NamedTuple):
     unknown: int | None
     split: int | None
     boxes: tuple[int, ...]  # four columns, or none
-    boxes_have_sizes: bool  # x, y, width, height, and no x1, y1, x2, y2
+    boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
     left_out: tuple[str, ...]  # headers
 
     def describe(self) -> str:
@@ -225,7 +225,7 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
 
 
 def names_file_and_labels(header: Sequence[str]) -> bool:
-    """Whether a line is the header file,labels or file,labels,unknown, in words that others use for them."""
+    """Whether a line is the header file,labels or file,labels,unknown, or one with synonyms of these."""
     keys = [_key(cell) for cell in header]
     if len(keys) not in (2, 3):
         return False
@@ -244,7 +244,7 @@ def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -
 
 
 def allows_several(header: str) -> bool:
-    """Whether a header says that its cells may have several names: "tags", or nothing at all."""
+    """Whether a header allows several names in a cell: a plural such as "tags", or no header."""
     return not header or _key(header).endswith(
         ("s", "wörter", "worte", "klassen", "etiketten", "теги", "метки")
     )
@@ -273,7 +273,7 @@ def _are_splits(cells: Sequence[str]) -> bool:
 def _find_pictures(
     below: Sequence[Sequence[str]], keys: Sequence[str], split: int, is_picture: Callable[[str], bool]
 ) -> int | None:
-    """The column in most of whose cells are names of pictures; of several the one with the telling header."""
+    """The column whose cells mostly name pictures; of several, the one with the most specific header."""
     best: list[tuple[int, int, float, int]] = []
     for column, cells in enumerate(below):
         filled = [cell for cell in cells if cell]
@@ -318,12 +318,12 @@ def _find_boxes(
 def _find_labels(
     rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
 ) -> tuple[list[int], list[int]]:
-    """The columns of names of classes, and those of a class each."""
+    """The columns of class names, and the columns of one class each."""
     flags = [i for i in rest if header[i] and _are_flags(below[i])]
     texts = [i for i in rest if i not in flags and not _is_index(below[i], header[i])]
     named = [i for i in texts if re.sub(r"\d+$", "", keys[i]) in _LABELS]
     if named:
-        # Of label and class_id the words are meant; of tag1 and tag2 both.
+        # Of label and class_id the one with words counts; of tag1 and tag2 both.
         words = [i for i in named if not _are_numbers(below[i])] or named
         best = min((re.sub(r"\d+$", "", keys[i]) for i in words), key=_LABELS.index)
         return [i for i in words if re.sub(r"\d+$", "", keys[i]) == best], []

@@ -1,4 +1,4 @@
-"""The names of classes in the cells of a spreadsheet, in the spellings of people and of programs."""
+"""Reads class names from the cells of a spreadsheet, as people and programs write them."""
 
 import ast
 import json
@@ -12,16 +12,16 @@ from itertools import combinations
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
-_OF_NUMPY = re.compile(r"""['"]\s+['"]""")
+_NUMPY_LIST = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
 
 
 def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]], list[str]]:
-    """The names in each cell of a column, and what was decided that a person should know.
+    """The names in each cell of a column, and notes for the user on how cells were split.
 
     `;`, `|` and line breaks separate names, and so do lists of Python, JSON and numpy. `,` and `/` may be
     part of a name, as in "tench, Tinca tinca": they separate if other cells have what is between them, too.
-    Blanks separate only where each cell is a set of words that others combine otherwise.
+    Blanks separate only if the cells look like sets of words that other cells combine differently.
 
     Args:
         several: the header says that a cell may have several names, such as "tags".
@@ -62,7 +62,7 @@ def is_list(cell: str) -> bool:
 
 
 def _in_list(cell: str) -> list[str]:
-    if _OF_NUMPY.search(cell):  # ['cat' 'dog'], which Python reads as one text
+    if _NUMPY_LIST.search(cell):  # ['cat' 'dog'], which Python reads as one text
         return [first or second for first, second in _QUOTED.findall(cell)]
     for read in (json.loads, ast.literal_eval):
         try:
@@ -74,7 +74,7 @@ def _in_list(cell: str) -> list[str]:
 
 
 def _strings(value: object) -> Iterable[str]:
-    """The names in a value; of Label Studio's objects those in `choices` or `rectanglelabels` alone."""
+    """The names in a value; in objects of Label Studio, only those of `choices` or `rectanglelabels`."""
     if isinstance(value, dict):
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
         for entry in named or [entry for entry in value.values() if isinstance(entry, str)]:
@@ -101,7 +101,7 @@ def _is_separator(
 
 
 def _are_words(texts: Collection[str]) -> bool:
-    """Whether texts such as "clear primary water" are sets of words, and no names such as "big dog"."""
+    """Whether texts such as "clear primary water" are sets of words, not names such as "big dog"."""
     cells = [text.split() for text in texts if text]
     words = {word for cell in cells for word in cell}
     lengths = {len(cell) for cell in cells}
@@ -114,16 +114,17 @@ def _clean(name: str) -> str:
 
 
 def join_spellings(counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
-    """The spelling to use for each label that differs from another only in capitals, and what to tell.
+    """The spelling to use for each label, where some differ only in capitals, and notes for the user.
 
-    The most frequent spelling stands for all. Names that are nearly alike, such as scratch and scratches,
-    stay two classes, which a note tells.
+    The most frequent spelling replaces the others. Names that are nearly alike, such as scratch and
+    scratches, stay two classes; a note says so.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         groups[unicodedata.normalize("NFC", name).casefold()].append(name)
     notes = [
-        f"{_told(others, counts)} {'is' if len(others) == 1 else 'are'} taken for {best!r} ({counts[best]})"
+        f"{_with_counts(others, counts)} {'is' if len(others) == 1 else 'are'} taken for {best!r} "
+        f"({counts[best]})"
         for best, *others in groups.values()
         if others
     ]
@@ -131,14 +132,14 @@ def join_spellings(counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
     total = {names[0]: sum(counts[name] for name in names) for names in groups.values()}
     compared = combinations(first, 2) if len(first) <= _MOST_COMPARED else ()
     notes += [
-        f"{_told([a], total)} and {_told([b], total)} stay two classes: are they one?"
+        f"{_with_counts([a], total)} and {_with_counts([b], total)} stay two classes: are they one?"
         for a, b in compared
         if _are_alike(a.casefold(), b.casefold())
     ]
     return {name: names[0] for names in groups.values() for name in names}, notes
 
 
-def _told(names: Iterable[str], counts: Counter[str] | dict[str, int]) -> str:
+def _with_counts(names: Iterable[str], counts: Counter[str] | dict[str, int]) -> str:
     return ", ".join(f"{name!r} ({counts[name]})" for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Writing tables of image labels (image_table.py), and putting boxes that a person has drawn into one."""
+"""Writes tables of image labels (image_table.py), and adds boxes that a person has drawn to one."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
     beside_it = (row_id(row) for path in tables for row in read_table(path)[0])
     images = _named_by_ids(images, {*places, *beside_it})
     found = [(places.get(find_id(image.name, places)), image) for image in images if image.reviewed != "none"]
-    strangers = [image.name for place, image in found if place is None]
+    unknown_images = [image.name for place, image in found if place is None]
     in_part = [image.name for place, image in found if place is not None and not image.complete]
     whole = {place: image for place, image in found if place is not None and image.complete}
     if not whole and in_part:
@@ -83,7 +83,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
             contradicted.append(image.name)
         rows[place] = Row(row.line, row.file, tuple(sorted(labels)), image.boxes)
     for some, what in (
-        (strangers, f"not in {table}, left out"),
+        (unknown_images, f"not in {table}, left out"),
         (in_part, "reviewed in part only, left as before, as a table has the boxes of all objects"),
         (contradicted, "with boxes that contradict the tags, which are replaced"),
     ):
@@ -96,7 +96,7 @@ def rows_with_boxes(table: Path, images: Sequence[ReviewImage], source: Path) ->
 
 
 def _named_by_ids(images: Sequence[ReviewImage], ids: Collection[str]) -> list[ReviewImage]:
-    """The images by the ids of the tables; a name without its folder is that of the only id that ends so."""
+    """The images with ids of the tables as names; a name without folder is the only id that ends in it."""
     unknown = [image for image in images if find_id(image.name, ids) not in ids and "/" not in image.name]
     if not unknown:
         return list(images)

@@ -138,7 +138,7 @@ def find_split(root: Path, split: str) -> dict[str, Path]:
 
 
 def _find_listed(folder: Path, line: str) -> tuple[str, Path]:
-    """The id and the file of an image that a line names, perhaps with suffix, folders, quotes or a flag."""
+    """Id and file of the image that a line names, possibly with suffix, folders, quotes or a flag."""
     with suppress(FileNotFoundError, DataError):  # a name may begin with a blank
         image_id = relative_name(line.strip("\r"))
         return image_id, find_image(folder, image_id)
@@ -182,12 +182,12 @@ def is_upright(root: Element) -> bool:
 
 
 def _by_tool(root: Element) -> bool:
-    """Whether Label Studio wrote a file, or CVAT by Datumaro, which knows no <image> of the <source>."""
+    """Whether Label Studio wrote a file, or CVAT with Datumaro, which knows no <image> of the <source>."""
     return root.findtext("owner/name") == "Label Studio" or root.findtext("source/image") == "Unknown"
 
 
 def read_class(element: Element) -> str:
-    """The class of an object; its error does not name the file, as those of the next two."""
+    """The class of an object; its error does not name the file, like those of the functions below."""
     name = (element.findtext("name") or "").strip()
     if not name:
         raise DataError("an object has no class name")

@@ -91,21 +91,21 @@ def encode_annotation(
         _add(size_node, name, value)
     if upright is not None:
         _add(annotation, "upright", int(upright))
-    for thing in objects:
+    for labeled in objects:
         node = _add(annotation, "object")
-        _add(node, "name", thing.label)
+        _add(node, "name", labeled.label)
         _add(node, "pose", "Unspecified")
-        _add(node, "truncated", int(thing.truncated))
-        _add(node, "difficult", int(thing.difficult))
-        if thing.score is not None:
-            _add(node, "score", thing.score)
+        _add(node, "truncated", int(labeled.truncated))
+        _add(node, "difficult", int(labeled.difficult))
+        if labeled.score is not None:
+            _add(node, "score", labeled.score)
         for flag in ("reviewed", "doubtful"):
-            if getattr(thing, flag):
+            if getattr(labeled, flag):
                 _add(node, flag, 1)
-        box = _add(node, "bndbox")
-        x1, y1, x2, y2 = thing.box
+        bndbox = _add(node, "bndbox")
+        x1, y1, x2, y2 = labeled.box
         for side, corner in (("xmin", x1 + 1), ("ymin", y1 + 1), ("xmax", x2), ("ymax", y2)):
-            _add(box, side, f"{corner:.10g}")
+            _add(bndbox, side, f"{corner:.10g}")
     ElementTree.indent(annotation)
     return ElementTree.tostring(annotation)
 

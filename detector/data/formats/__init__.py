@@ -1,6 +1,6 @@
 """Files of boxes for labeling tools: COCO, VOC, YOLO, Label Studio and CVAT, written and read back.
 
-Each format has a module, which describes it; here is which files it consists of, and which format a file has.
+Each format has a module, which describes it; this one maps formats to files, and files to formats.
 """
 
 import json
@@ -35,7 +35,7 @@ def encode_review(
     folder: str | Path = "images",
     inline: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
-    """Name, below the output folder, and content of each file of one of FORMATS, which its module describes.
+    """Name, relative to the output folder, and content of each file of one of FORMATS.
 
     Args:
         folder: the folder of images, or its name, below which Label Studio serves them.
@@ -141,12 +141,12 @@ def _read_file(path: Path, images: str | Path | None, reviewed: Literal["flags",
 
 
 def other_tool(content: object) -> str:
-    """The tool that wrote a JSON file of a form that is not read, and what to do; "": none that is known."""
+    """The tool that wrote an unsupported JSON file, and what to do; "": it is unknown."""
     if isinstance(content, dict):
         if isinstance(content.get("shapes"), list) and "imagePath" in content:
             return (
-                "LabelMe, which is not read: make one COCO file of its folder (pip install labelme2coco, "
-                "then labelme2coco FOLDER)"
+                "LabelMe, which is not supported: make one COCO file of its folder (pip install "
+                "labelme2coco, then labelme2coco FOLDER)"
             )
         metadata = content.get("_via_img_metadata", content)
         first = next(iter(metadata.values()), None) if isinstance(metadata, dict) else None
@@ -156,10 +156,10 @@ def other_tool(content: object) -> str:
             or (isinstance(first, dict) and {"filename", "regions"} <= first.keys())
         ):
             return (
-                "VIA, the VGG Image Annotator, which is not read: in its menu Annotation choose Export "
+                "VIA, the VGG Image Annotator, which is not supported: in its menu Annotation choose Export "
                 "Annotations (COCO format)"
             )
-        return "" if "images" in content else _of_keys(content)
+        return "" if "images" in content else _tool_of_keys(content)
     first = content[0] if isinstance(content, list) and content else None
     if not isinstance(first, dict) or "data" in first:
         return ""
@@ -170,29 +170,29 @@ def other_tool(content: object) -> str:
         )
     if isinstance(first.get("annotations"), list) and ("image" in first or "imagefilename" in first):
         return (
-            "CreateML, which is not read: choose PascalVOC in LabelImg, or export COCO from the tool that "
-            "wrote it, such as Roboflow or RectLabel"
+            "CreateML, which is not supported: choose PascalVOC in LabelImg, or export COCO from the tool "
+            "that wrote it, such as Roboflow or RectLabel"
         )
-    return _of_keys(first)
+    return _tool_of_keys(first)
 
 
 # Keys of other files of JSON, or of the first of their entries, and the tools that write them.
 _OTHERS = (
-    ({"assets"}, "VoTT, which is not read: export Pascal VOC from it"),
-    ({"asset", "regions"}, "VoTT, which is not read: export Pascal VOC from it"),
-    ({"objects", "size", "tags"}, "Supervisely, which is not read: export COCO or Pascal VOC from it"),
-    ({"item", "annotations"}, "V7 Darwin, which is not read: export COCO from it"),
-    ({"items", "categories"}, "Datumaro, which is not read: export the data set as coco_instances"),
-    ({"openlabel"}, "ASAM OpenLABEL, which is not read: export COCO from the tool that wrote it"),
-    ({"Labeled Data", "Label"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
-    ({"data_row", "projects"}, "Labelbox, which is not read: convert it to COCO, as labelformat does"),
+    ({"assets"}, "VoTT, which is not supported: export Pascal VOC from it"),
+    ({"asset", "regions"}, "VoTT, which is not supported: export Pascal VOC from it"),
+    ({"objects", "size", "tags"}, "Supervisely, which is not supported: export COCO or Pascal VOC from it"),
+    ({"item", "annotations"}, "V7 Darwin, which is not supported: export COCO from it"),
+    ({"items", "categories"}, "Datumaro, which is not supported: export the data set as coco_instances"),
+    ({"openlabel"}, "ASAM OpenLABEL, which is not supported: export COCO from the tool that wrote it"),
+    ({"Labeled Data", "Label"}, "Labelbox, which is not supported: convert it to COCO, as labelformat does"),
+    ({"data_row", "projects"}, "Labelbox, which is not supported: convert it to COCO, as labelformat does"),
     ({"LabelName", "Subcategory"}, "Open Images: pass the table of its boxes or labels (--labels)"),
-    ({"filename", "ann"}, "MMDetection, which is not read: convert it to COCO"),
-    ({"file_name", "annotations"}, "detectron2, which is not read: write COCO (convert_to_coco_json)"),
-    ({"name", "labels"}, "Scalabel or BDD100K, which is not read: convert it to COCO"),
-    ({"source-ref"}, "SageMaker Ground Truth, which is not read: convert it to COCO"),
+    ({"filename", "ann"}, "MMDetection, which is not supported: convert it to COCO"),
+    ({"file_name", "annotations"}, "detectron2, which is not supported: write COCO (convert_to_coco_json)"),
+    ({"name", "labels"}, "Scalabel or BDD100K, which is not supported: convert it to COCO"),
+    ({"source-ref"}, "SageMaker Ground Truth, which is not supported: convert it to COCO"),
 )
 
 
-def _of_keys(entry: dict) -> str:
+def _tool_of_keys(entry: dict) -> str:
     return next((tool for keys, tool in _OTHERS if keys <= entry.keys()), "")

@@ -12,7 +12,7 @@ from detector.data.datasets.coco_tools import (
     UPRIGHT,
     correct_label_studio,
     drawn_upright,
-    of_label_studio,
+    is_label_studio,
     says_stored,
 )
 from detector.data.formats.review import ReviewImage
@@ -67,7 +67,7 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     content = coco.read_instances(path)
     images, annotations = content["images"], content["annotations"]
     names = coco.read_file_names(images, folder)
-    if folder is not None and Path(folder).is_dir():  # files of Label Studio's uploads have other names
+    if folder is not None and Path(folder).is_dir():  # Label Studio renames uploaded files
         names = index_folder(Path(folder)).rename(names)
     _correct_sizes(content, path, folder, names)
     rows = {image["id"]: index for index, image in enumerate(images)}
@@ -100,7 +100,7 @@ def _correct_sizes(
 ) -> None:
     """Correct the sizes and polygons of Label Studio by the pictures, if they are there."""
     if folder is None:
-        if of_label_studio(content):
+        if is_label_studio(content):
             warnings.warn(
                 f"{path}: COCO files of Label Studio have sizes of the pixels as stored, but boxes of the "
                 "images as a viewer shows them: if some are turned by their EXIF orientation, export the "

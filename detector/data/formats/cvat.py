@@ -1,7 +1,7 @@
 """CVAT XML 1.1 for images.
 
-https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ describes it. Attributes of boxes and the
-tag "reviewed" come back from CVAT if the task's labels declare them, as <meta> does here.
+https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ describes it. CVAT keeps attributes of
+boxes and the tag "reviewed" only if the task's labels declare them, as <meta> does here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -65,7 +65,7 @@ def read(path: Path, folder: str | Path | None = None) -> Iterator[ReviewImage]:
     """The images of a file. A box that was drawn or corrected in CVAT counts as reviewed.
 
     Args:
-        folder: the folder of images, for the suffix of video frames and the folder of a subset of a project.
+        folder: the folder of images, to find the suffix of video frames and the folder of a subset.
     """
     for image, name in _images(path, "box", folder):
         height, width = (int(_number(image, side, name)) for side in ("height", "width"))
@@ -90,7 +90,7 @@ def read_points(path: Path) -> Iterator[tuple[str, list[Point]]]:
 
 
 def _images(path: Path, kind: str, folder: str | Path | None = None) -> Iterator[tuple[Element, str]]:
-    """Each image and its name; of shapes it has none but those of this kind."""
+    """Each image and its name; shapes of another kind are an error."""
     root = parse_xml(path, "annotations")
     if root.find("track") is not None:
         raise DataError("it holds tracks of a video: export it as CVAT for images 1.1, which has all frames")

@@ -28,7 +28,7 @@ from detector.utils.files import reading
 _LOCAL_FILES = "/data/local-files/?d="
 _VIDEOS = (".mp4", ".webm", ".mov", ".avi", ".mkv")
 _T = TypeVar("_T")
-# Types of results that are no regions: what is said of a region or of the image, and what links two regions.
+# Types of results that are not regions: answers about a region or the image, and links of two regions.
 _NO_REGION = {
     *("relation", "choices", "textarea", "rating", "number", "datetime", "taxonomy", "ranker", "pairwise"),
     "chatmessage",
@@ -109,12 +109,12 @@ def _region(number: int, box: LabeledBox, size: tuple[int, int]) -> dict[str, An
 def read(tasks: Sequence[Any], folder: str | Path | None, source: object = "") -> Iterator[ReviewImage]:
     """The images of an export in the format JSON. One that a person has submitted is complete.
 
-    One that nobody has submitted counts with its prediction. Without one, or if it was skipped, it is left
-    out: nobody says that it shows nothing.
+    A task that nobody has submitted counts with its prediction. Without a prediction, or if it was skipped,
+    it is left out: it may show objects.
 
     Args:
         folder: the folder of images, for the sizes that tasks of others lack.
-        source: the file, for warnings that count the tasks of which not all annotations are taken.
+        source: the file, for warnings that count the tasks whose annotations are not all used.
     """
     yield from _each_task(tasks, partial(_read_boxes, folder=folder), folder)
     _warn_of_annotations(tasks, source)
@@ -128,11 +128,11 @@ def read_points(tasks: Sequence[Any]) -> Iterator[tuple[str, list[Point]]]:
 def _each_task(
     tasks: Sequence[Any], read_task: Callable[[dict[str, Any], str], _T], folder: str | Path | None = None
 ) -> Iterator[_T]:
-    """What `read_task` reads of a task and the name of its image."""
+    """The result of `read_task(task, name of its image)` for each task."""
     if not isinstance(tasks, list):
-        raise DataError("it is no list of tasks, as Label Studio exports in the format JSON")
+        raise DataError("it is not a list of tasks, as Label Studio exports in the format JSON")
     names = image_names(tasks)
-    if folder is not None and Path(folder).is_dir():  # those that were uploaded are found by their names
+    if folder is not None and Path(folder).is_dir():  # uploaded files are found by their original names
         names = index_folder(Path(folder)).rename(names)
     kinds = {
         str(result.get("type")) for task in tasks for result in _chosen(task) if isinstance(result, dict)
@@ -214,7 +214,7 @@ def _annotations(task: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _predicted(task: dict[str, Any]) -> list[dict[str, Any]]:
-    """The predictions, which the tool lists by their ids in some exports, of a task that nobody skipped."""
+    """The predictions of a task that nobody skipped; ids alone, as some exports have them, are dropped."""
     skipped = any(map(_skipped, _annotations(task)))
     predictions = [] if skipped else task.get("predictions") or []
     return [prediction for prediction in predictions if isinstance(prediction, dict)]
@@ -225,7 +225,7 @@ def _skipped(annotation: dict[str, Any]) -> bool:
 
 
 def _accepted(annotation: dict[str, Any]) -> bool | None:
-    """What the newest of the reviews, which the Enterprise edition has, says; None: there is none."""
+    """The verdict of the newest review, a feature of the Enterprise edition; None: there is none."""
     reviews = [review for review in annotation.get("reviews") or [] if isinstance(review, dict)]
     newest = max(reviews, key=lambda review: review.get("created_at") or "", default={})
     return newest.get("accepted")
@@ -234,7 +234,7 @@ def _accepted(annotation: dict[str, Any]) -> bool | None:
 def _submitted(task: dict[str, Any]) -> list[dict[str, Any]]:
     """The annotations that a person has submitted and no reviewer rejected.
 
-    Of these the ground truth if one is marked as such, else those that a reviewer accepted, if any.
+    If some are marked as ground truth, only these; else only those that a reviewer accepted, if any.
     """
     given = [
         annotation
@@ -340,7 +340,7 @@ def _read_boxes(task: dict[str, Any], name: str, folder: str | Path | None) -> R
 def _size(
     data: dict[str, Any], regions: Sequence[dict[str, Any]], name: str, folder: str | Path | None
 ) -> tuple[int, int]:
-    """(height, width), which a task without boxes does not say unless it is ours."""
+    """(height, width); of a task without boxes only known if detector wrote it, else read from the image."""
     for region in regions:
         if region.get("original_height") and region.get("original_width"):
             return int(region["original_height"]), int(region["original_width"])

@@ -1,4 +1,4 @@
-"""How Label Studio gets the pictures that its tasks link to: it serves their folder."""
+"""How to make Label Studio serve the pictures that its tasks link to."""
 
 import json
 import shlex
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def encode_storage(folder: Path) -> bytes:
-    """What Label Studio's API, POST /api/storages/localfiles, needs but for the number of the `project`."""
+    """The body of Label Studio's POST /api/storages/localfiles, without the number of the `project`."""
     content = {"title": folder.name, "path": str(folder), "use_blob_urls": True, "regex_filter": ".*"}
     return json.dumps(content, ensure_ascii=False, indent=1).encode()
 
 
 def how_to_serve(folder: Path) -> str:
-    """What to tell a person who imports tasks with links: the root that the tool has to serve."""
+    """Instructions for a person who imports tasks with links: the root that the tool has to serve."""
     root = shlex.quote(str(folder.parent))
     return (
         f"Label Studio shows the pictures if it serves {folder.parent}:\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
-from detector.data.datasets.annotated import IN_SHARES
+from detector.data.datasets.annotated import SHARES_HINT
 from detector.data.images import LONGEST_SIDE
 from detector.data.labeled_box import LabeledBox
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
@@ -17,7 +17,7 @@ from detector.structures import Detections
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import check_printable, relative_name
 
-_OUTSIDE_TOLERANCE = 1.0  # pixels, as of AnnotatedImages: published boxes extend so far, without a warning
+_OUTSIDE_TOLERANCE = 1.0  # pixels; some published boxes extend this far: no warning
 
 Point = dict[str, Any]  # {"label": class name, "point": [x, y] in pixels}, as in files of hints
 
@@ -34,8 +34,8 @@ class ReviewImage:
     # define, unless the size says otherwise (detector/data/orientation.py).
     upright: bool = True
     stated: bool = False  # the file itself says that they are of the pixels as stored
-    split: str = ""  # as the tool names it; "": it does not say
-    unboxed: tuple[str, ...] = ()  # classes of objects whose box has no area in the image: they have none
+    split: str = ""  # the name in the tool; "": unknown
+    unboxed: tuple[str, ...] = ()  # classes of objects whose box was dropped: no area in the image
 
     def __post_init__(self) -> None:
         if self.complete:
@@ -70,10 +70,10 @@ def review_image(
     """Detections as boxes that a person has yet to review.
 
     Args:
-        doubtful: rows of `detections`.
-        reviewed: so many boxes, the first, are reviewed already.
+        doubtful: rows of the doubtful detections.
+        reviewed: how many of the boxes, from the first on, are reviewed already.
         complete: these are all objects of the image.
-        upright, stated: of :class:`ReviewImage`.
+        upright, stated: as in :class:`ReviewImage`.
     """
     columns = (column.tolist() for column in (detections.boxes, detections.scores, detections.labels))
     rows, doubts = enumerate(zip(*columns, strict=True)), set(doubtful)
@@ -108,7 +108,7 @@ def turn_images(
 
 
 def renamed(images: Iterable[ReviewImage], folder: str | Path | None) -> list[ReviewImage]:
-    """The images by their names below the folder, which Label Studio and others change or leave out."""
+    """The images with their names below the folder: Label Studio and others change or shorten them."""
     found = list(images)
     if not found or folder is None or not Path(folder).is_dir():
         return found
@@ -126,8 +126,8 @@ def check_images(
     A box without area in its image, or an inverted one, is dropped. The image keeps the class, as `unboxed`,
     and is not complete.
 
-    An image may occur several times, as where later tasks were added to a project that has all images: the
-    one that a person has reviewed counts.
+    An image may occur several times, for example in tasks that were added to a project later: the one that a
+    person has reviewed counts.
 
     Args:
         reviewed: "all": all images are complete.
@@ -158,7 +158,9 @@ def check_images(
         raise DataError(shortened(mistakes, between="\n"))
     sides = [box.box for image in checked.values() for box in image.boxes]
     if sides and max(map(max, sides)) <= 1:
-        raise DataError(f"no box extends beyond the first pixel of its image, as {[*sides[0]]}: {IN_SHARES}")
+        raise DataError(
+            f"no box extends beyond the first pixel of its image, as {[*sides[0]]}: {SHARES_HINT}"
+        )
     if odd.first:
         warnings.warn(
             f"{source or 'boxes'}: boxes that extend outside of their image, clipped: {odd.clipped}; that "

@@ -1,8 +1,8 @@
 """The file of `detector review`: SQLite, with a row for each image and one for each action of a person.
 
-What is known of an image is its start (the boxes of a detector, or of an imported file) and its actions,
-applied in their order: :func:`replay`. Rows of actions are only ever added. The page of `detector review`
-applies them as this module does (page/state.mjs), so that it need not wait for the server.
+The state of an image is its start, the boxes of a detector or an imported file, after its actions in their
+order (:func:`replay`). The table of actions is append-only. The page of `detector review` applies actions by
+the same rules (page/state.mjs), so that it need not wait for the server.
 """
 
 import json
@@ -57,7 +57,7 @@ def start_of(
     """The column `start` of an image; boxes without a review are proposed to the person.
 
     Args:
-        detector: a name of the weights that found the boxes, by which the page says which boxes it shows.
+        detector: identifies the weights that found the boxes, so that the page can say which boxes it shows.
     """
     boxes = [
         {
@@ -382,7 +382,7 @@ def check_schema(file: sqlite3.Connection) -> None:
         file.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
     if application != APPLICATION_ID:
-        raise DataError("it is an SQLite file, but none of detector review")
+        raise DataError("it is an SQLite file, but not one of detector review")
     if version != VERSION:
         raise DataError(
             f"it has version {version}, expected {VERSION}: read it with the detector that wrote it"

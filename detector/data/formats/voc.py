@@ -29,17 +29,17 @@ def encode(image: ReviewImage) -> bytes:
 
 
 def annotations_folder(path: Path) -> Path | None:
-    """The folder Annotations of a folder in VOC's layout, FiftyOne's labels; None: none has XML files."""
+    """The folder of XML files: Annotations in VOC's layout, labels in FiftyOne's; None: there is none."""
     places = (path / name for name in ("Annotations", "annotations", "labels"))
     return next((place for place in places if place.is_dir() and files_below(place, (".xml",))), None)
 
 
 def read(folder: Path, images: str | Path | None) -> list[ReviewImage]:
-    """The image of each annotation below `folder`: the one of its name.
+    """The image of each annotation below `folder`; the two have the same name.
 
-    The picture tells its suffix, and its size if the file does not, as <filename> and <size> may be wrong or
-    missing. Without a picture, the suffix is that of <filename>; the rest of it is wrong where images were
-    renamed, and may be the name of another image then.
+    The suffix comes from the picture, and the size as well if the file has none: <filename> and <size> may be
+    wrong or missing. Without a picture, only the suffix comes from <filename>: where images were renamed, its
+    name may be that of another image.
 
     Args:
         images: the folder of images; None: JPEGImages, images or data beside `folder`, or `folder` itself.

@@ -27,7 +27,7 @@ from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import read_json, read_text
 
 _IMAGES = "images/"  # a list names images below the folder of data.yaml
-FARTHEST = 2.0  # in sizes of the image: coordinates that are larger are in pixels
+FARTHEST = 2.0  # shares of the image; larger coordinates are in pixels
 # Files of class names, of which the first counts: of Ultralytics, Roboflow and FiftyOne; of Darknet; of
 # LabelImg and Label Studio, which also writes notes.json.
 _DATA = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "*.yaml", "*.yml")
@@ -62,7 +62,7 @@ def _line(number: int, box: LabeledBox, size: tuple[int, int]) -> str:
 
 
 def find_names(folder: Path) -> Path | None:
-    """The file of class names of a folder of YOLO; None: it is none, or has no such file.
+    """The file of class names of a YOLO folder; None: it has none, or is not a YOLO folder.
 
     A file of another name than data.yaml, or a list of names, counts only beside files of boxes.
     """
@@ -224,7 +224,7 @@ def _label_files(folder: Path) -> dict[Path, str]:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file whose values are all as they are written: names may be yes, no, 1 or 02146."""
+    """A YAML file with all values as strings: names may be yes, no, 1 or 02146."""
     try:
         content = yaml.load(read_text(path, "YOLO data set"), yaml.BaseLoader)
     except (yaml.YAMLError, DataError):
@@ -276,7 +276,9 @@ def read_splits(folder: Path) -> list[tuple[str, str]]:
     if path.suffix in (".yaml", ".yml"):
         content = _read_yaml(path)
         base = PurePosixPath(str(content.get("path") or "").replace("\\", "/"))
-        base = PurePosixPath() if not (folder / base).is_dir() else base  # of another machine
+        base = (
+            PurePosixPath() if not (folder / base).is_dir() else base
+        )  # else it is a path of another machine
     else:
         lists = [*folder.glob("*.data"), *folder.glob("data/*.data")]
         lines = read_text(lists[0], "YOLO data set").split("\n") if lists else ()
@@ -344,7 +346,7 @@ def _read_boxes(
 
 
 def _whole(value: float) -> int:
-    """A class, which some tools write as 0.0."""
+    """The integer of a class, which some tools write as 0.0."""
     if value != int(value):
         raise ValueError
     return int(value)
@@ -364,7 +366,9 @@ def _read_shares(
     if len(values) == 4:
         x, y, w, h = values
         return (x - w / 2, y - h / 2, x + w / 2, y + h / 2), score
-    if len(values) < 6 or len(values) % 2 or 2 in values:  # 2 flags keypoints that kpt_shape does not tell
+    if (
+        len(values) < 6 or len(values) % 2 or 2 in values
+    ):  # a 2 marks keypoints, of which kpt_shape is missing
         raise ValueError
     xs, ys = values[::2], values[1::2]
     return (min(xs), min(ys), max(xs), max(ys)), None

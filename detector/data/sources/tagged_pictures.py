@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from detector.data.datasets.annotated import warn_of_unclear
+from detector.data.datasets.annotated import unclear_message
 from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures
@@ -195,7 +195,7 @@ def _read_tags(
     clear = {box.label for box in boxes if not box.difficult}
     if unclear := sorted({box.label for box in boxes} - clear):
         warnings.warn(
-            warn_of_unclear(labels, unclear, crowd=labels is not None and labels.suffix == ".json"),
+            unclear_message(labels, unclear, crowd=labels is not None and labels.suffix == ".json"),
             stacklevel=2,
         )
     others = [i for i, size in enumerate(sizes) if once[i].size not in (None, size)]
@@ -235,8 +235,8 @@ def _from_row(row: Row) -> Tagged:
 def _from_annotations(pictures: Path, labels: Path) -> list[Tagged]:
     if labels.suffix.lower() == _NDJSON:
         raise DataError(
-            f"{labels} is NDJSON, as the platforms of Ultralytics and Labelbox export it, which is not read: "
-            "export YOLO, or convert it to COCO"
+            f"{labels} is NDJSON, as the platforms of Ultralytics and Labelbox export it, which is not "
+            "supported: export YOLO, or convert it to COCO"
         )
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(

@@ -377,7 +377,7 @@ def coco(*boxes, **more):
 
 
 MEASURED = {"area": 9, "iscrowd": 0}
-IN_SHARES = (
+SHARES_HINT = (
     voc("a.jpg")
     .replace(">21<", ">.2<")
     .replace(">16<", ">.2<")
@@ -394,7 +394,7 @@ CORNERS = [(40, 30, 79, 59), (50, 40, 70, 55), (30, 20, 60, 59)]
     ("files", "told"),
     [
         ({"c.json": coco((0.1, 0.2, 0.5, 0.5))}, "shares of the image, expected pixels"),
-        ({"a.xml": IN_SHARES}, "shares of the image, expected pixels"),
+        ({"a.xml": SHARES_HINT}, "shares of the image, expected pixels"),
         (
             {"c.json": coco(*CORNERS)},
             r"3 of 3 boxes .* such as the bbox \[40.* x1, y1, x2, y2 all are inside",
@@ -421,8 +421,8 @@ def test_what_would_be_misread_is_an_error(tmp_path, files, told):
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        ({"a.txt": "0 .5 .5 .5 .5 .31", "obj.names": "cat"}, r"1 box has a score, from 0\.31 to 0\.31, as"),
-        ({"c.json": coco((10, 20, 30, 30), neg_category_ids=[1])}, "as in LVIS, .* taken for absent"),
+        ({"a.txt": "0 .5 .5 .5 .5 .31", "obj.names": "cat"}, r"1 box has a score, from 0\.31 to 0\.31, so"),
+        ({"c.json": coco((10, 20, 30, 30), neg_category_ids=[1])}, "as in LVIS, .* count as absent"),
     ],
 )
 def test_what_may_be_wrong_is_told(tmp_path, files, told):

@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_written_is_read(reviewed: tuple[Path, ImageLabels
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("PRAGMA application_id = 7", "none of detector review"),
+        ("PRAGMA application_id = 7", "not one of detector review"),
         ("PRAGMA user_version = 99", "version 99"),
         ("DROP TABLE actions", "actions is missing"),
         ("ALTER TABLE images DROP COLUMN start", "images is missing or has other columns"),
