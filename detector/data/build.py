@@ -58,9 +58,7 @@ def build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
     if data.format == "image_labels":
         if split == data.train_split and (changed := changed_source(Path(data.root))):
             again = f"detector init --again --output {data.root}.yaml"
-            line = (
-                f"{data.root} has the labels of before a change of {changed}: write its tables anew, {again}"
-            )
+            line = f"the tables in {data.root} are older than changes of {changed}: write them anew, {again}"
             warnings.warn(line, stacklevel=1)  # the same place for every stage, so that it is shown once
         return ImageLabels(data.root, split, data.classes)
     return VOCDataset(data.root, split, data.classes, difficult_labels=data.difficult_labels)
@@ -96,7 +94,7 @@ def build_training_set(cfg: Settings) -> TrainingSet:
 
 
 def build_proposals(cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None = None) -> Proposals:
-    """The proposals, checked against the images of the data set; `proposals`: they have been read already."""
+    """The proposals (None: of the config), checked against the images of the data set."""
     if proposals is None:
         proposals = load_proposals(cfg.datasets.proposals)
     proposals.check(dataset)
@@ -132,7 +130,7 @@ def build_hints(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Hints]:
 
 
 def build_teacher(cfg: Settings, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
-    """What the teacher of the config found in the images that it has seen, by image id."""
+    """The boxes that the teacher of the config found in the images that it has seen, by image id."""
     data = cfg.datasets
     if not data.teacher:
         return {}

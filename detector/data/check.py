@@ -25,7 +25,7 @@ _FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the image
 # 924,120 pairs of tiles of circuit boards 158, of 79,800 pairs of gray textures none; and all photographs
 # with their own copies that were scaled, brightened or saved as JPEG.
 _NEAR = 0.8
-_LEAST_CONTRAST = 0.05  # gray levels from one cell to the next: with less, an image is of one color
+_LEAST_CONTRAST = 0.05  # gray levels between neighboring cells: with less, an image counts as one color
 _BLOCK = 1024  # images that are compared at once
 _SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
@@ -35,7 +35,7 @@ class Pixels(NamedTuple):
 
     error: str | None  # the reason if it cannot be read
     digest: bytes  # equal for images with the same pixels
-    sketch: np.ndarray = np.zeros(0)  # of sketch_gradients; empty where there is an error
+    sketch: np.ndarray = np.zeros(0)  # the result of sketch_gradients; empty if there is an error
 
 
 def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
@@ -72,10 +72,10 @@ def repeated_images(
 
 
 def sketch_gradients(image: Tensor) -> np.ndarray:
-    """(450,) float16 of length 1 that scaling, recompression and small changes of an image hardly change.
+    """A descriptor (450,) float16 of length 1 that scaling, recompression and small changes barely affect.
 
-    Where a copy of 16 x 16 pixels gets brighter to the right and downwards, less the mean of each, which is
-    the light that shots of one camera share. 0 for an image of one color.
+    It holds the horizontal and vertical differences between pixels of a 16 x 16 copy, less the mean of each,
+    which pictures of one camera may share. It is 0 for an image of one color.
 
     Args:
         image: (3, H, W) uint8.
@@ -89,7 +89,7 @@ def sketch_gradients(image: Tensor) -> np.ndarray:
 
 
 def near_duplicates(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-    """Pairs (index of `first`, index of `second`) of images that are nearly the same, by their sketches."""
+    """Pairs (index in `first`, index in `second`) of nearly equal images, by :func:`sketch_gradients`."""
     if not len(first):
         return []
     others = np.stack(first).astype(np.float32)  # (N, 450)
@@ -102,7 +102,7 @@ def near_duplicates(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -
 
 
 def shared_images(train_set: AnnotatedImages, test_set: AnnotatedImages) -> list[str]:
-    """One message if files of the test split are in the training split, too, else none."""
+    """One message if files of the test split are also in the training split, else none."""
     trained, tested = (
         {dataset.image_path(i).absolute() for i in range(len(dataset))} for dataset in (train_set, test_set)
     )

@@ -1,10 +1,10 @@
-"""Hints about training images, points in objects and counts of them: less work than boxes.
+"""Hints about training images: points in objects and counts of objects, which take less work than boxes.
 
 A file of hints has JSON lines, one per image:
 
     {"file": "a.jpg", "points": [{"label": "cat", "point": [31.5, 80]}], "counts": {"dog": 3}}
 
-A class of which an image has points has one in each of its objects, or at least in some. `file` is as in a
+If an image has points of a class, they are in all or some of its objects. `file` is as in a
 table of image labels, or an image id. Points are in pixels of the image. A .json is an export of Label Studio
 with keypoints instead, an .xml one of CVAT with points, a .sqlite the file of detector review.
 """
@@ -56,7 +56,7 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
             index = indices[image_id]
             turned = upright != dataset.apply_orientation
             orientation = read_orientation(dataset.image_path(index)) if turned else 1
-            size = turn_size(dataset.image_size(index), orientation)  # of the image that the points are of
+            size = turn_size(dataset.image_size(index), orientation)  # of the image to which the points refer
             hints = _hints(content, size, dataset.class_names)
             back = inverse(orientation) if upright else orientation
             found[image_id] = replace(hints, points=_turn(hints.points, back, size))
@@ -69,10 +69,10 @@ def read_hints(path: Path, dataset: AnnotatedImages) -> dict[str, Hints]:
 
 
 def _entries(path: Path, mistakes: ErrorList, upright: bool) -> Iterator[tuple[int, dict[str, Any], bool]]:
-    """Line, or 0, and content of each image that has points or counts, and whether they are of it upright.
+    """Line (or 0) and content of each image with hints, and whether its points refer to the upright image.
 
     Args:
-        upright: whether the images of the data set are, which a file of lines means.
+        upright: whether the images of the data set are upright; points in JSON lines refer to these.
     """
     suffix = path.suffix.lower()
     if suffix == review_file.SUFFIX:

@@ -36,8 +36,8 @@ LONGEST_SIDE = 1_000_000  # pixels of an image: more in a file of annotations is
 
 # If no value of a 16-bit image is larger, it has 12 bits. Converted, its brightest pixel would be 15 of 255.
 _NEARLY_BLACK = 4095
-_DECODER_BYTES = 24  # of a pixel: eight times what the pixels are, of JPEG 2000
-_LEAST_BYTES = 2**26  # where the size is not known yet
+_DECODER_BYTES = 24  # per pixel, as JPEG 2000 needs: eight times the decoded pixel
+_LEAST_BYTES = 2**26  # if the size is not known yet
 _CONVERT = "scale its values to 0 to 255 and save it with 8 bits"
 
 
@@ -63,10 +63,10 @@ def read_image(path: str | Path, *, apply_orientation: bool = False) -> Tensor:
 
 
 def _check_png(path: Path) -> None:
-    """Raise a DataError where pixels of a PNG file are damaged, which Pillow 13 shows without a word.
+    """Raise a DataError if pixels of a PNG file are damaged, which Pillow 13 ignores.
 
-    A chunk has its length, its type, its content and their CRC-32. A type in lower case is of a chunk that
-    the pixels do not need.
+    A chunk has its length, its type, its content and their CRC-32. A type in lower case marks a chunk that
+    decoding does not need.
     """
     with open(path, "rb") as file:
         file.seek(8)  # the signature
@@ -233,7 +233,7 @@ def find_image(folder: str | Path, image_id: str) -> Path:
 
 
 def in_any_form(path: Path) -> Path:
-    """A path, or the file that it means in another Unicode form: "é" is one character or two, as on macOS."""
+    """A path, or the file of that name in another Unicode form: "é" is one character, or two as on macOS."""
     if str(path).isascii() or os.path.exists(path):
         return path
     folder = in_any_form(path.parent)
@@ -253,7 +253,7 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
         except UserError:
             raise
         except Exception as error:  # decoders raise many kinds
-            # Where there is no memory the picture may be good, whatever a decoder says.
+            # Without enough memory a decoder may call a valid picture broken.
             if (lacks := is_out_of_memory(error)) or not _can_allocate(_DECODER_BYTES * size[0] * size[1]):
                 told = f"{str(error).strip() or type(error).__name__}{'' if lacks else ', or it is damaged'}"
                 raise MemoryError(f"too little memory to read image {path} ({told})") from error
@@ -268,8 +268,9 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
 
 
 def _can_allocate(count: int) -> bool:
-    """Whether there is memory for a decoder: those of WebP, JPEG 2000, TIFF and AVIF, and that of progressive
-    JPEG, call a picture broken where there is too little.
+    """Whether a decoder has enough memory.
+
+    With too little, those of WebP, JPEG 2000, TIFF, AVIF and progressive JPEG report a broken picture.
     """
     try:
         np.empty(max(count, _LEAST_BYTES), dtype=np.uint8)

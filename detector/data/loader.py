@@ -77,7 +77,7 @@ class WeakDataset(Dataset):
         if (given := self.hints.get(sample.image_id)) is not None:
             sample = _with_hints(sample, given)
         if (known := self.reviewed.get(sample.image_id)) is not None:
-            sample = _with_reviewed(sample, known)  # last, as a complete image shows nothing else
+            sample = _with_reviewed(sample, known)  # last, because a complete image shows nothing else
         if self.tiling is not None:
             return self._tiled(sample, draw, self.tiling)
         sample = self.transform(sample, torch.Generator().manual_seed(draw))
@@ -87,7 +87,9 @@ class WeakDataset(Dataset):
     def _tiled(self, sample: Sample, draw: int, tiling: Tiling) -> TiledSample:
         """Some tiles of a sample, all resized by one factor and flipped or not."""
         tiles = tiling.boxes(*sample.image.shape[1:])
-        likely = torch.zeros(0, dtype=torch.int64)  # unknown: all but the reduced picture are drawn evenly
+        likely = torch.zeros(
+            0, dtype=torch.int64
+        )  # nothing is known: all tiles but the reduced picture are drawn evenly
         rows, weights = draw_tiles(len(tiles), tiling.per_step, likely, torch.Generator().manual_seed(draw))
         of_tile, seen, places, each_weight = tiles_of(sample.proposals, tiles), [], [], []
         for row, weight in zip(rows.tolist(), weights.tolist(), strict=True):
@@ -164,7 +166,7 @@ def make_views(sample: Sample, transforms: Sequence[TestTransform]) -> Views:
 
 
 def cut_tile(sample: Sample, tile: Tensor, proposals: Tensor) -> Sample:
-    """The sample of a tile (4,) xyxy of an image, with the proposals (R, 4) of the image that are its own."""
+    """The sample of a tile (4,) xyxy of an image, with those proposals (R, 4) that belong to it."""
     x1, y1, x2, y2 = tile.tolist()
     corner = proposals.new_tensor([x1, y1, x1, y1])
     return replace(sample, image=sample.image[:, y1:y2, x1:x2], proposals=proposals - corner)
@@ -236,7 +238,7 @@ def collate(samples: Sequence[Sample] | Sequence[TiledSample], multiple: int = 1
 
 
 def _collate_labels(samples: Sequence[Sample]) -> dict[str, Any]:
-    """The fields of a batch that are of whole images."""
+    """The fields of a batch that belong to whole images."""
     unknown = [sample.unknown for sample in samples if sample.unknown is not None]
     return {
         "labels": torch.stack([sample.labels for sample in samples]),  # (B, C)
@@ -258,7 +260,7 @@ def _read_sample(
 ) -> Sample:
     image_id = source.image_ids[index]
     boxes = proposals[image_id]
-    # With tiles, `max_count` is for each tile, and counted there.
+    # With tiles, `max_count` applies to each tile, later.
     most = max_count if tiling is None else len(boxes)
     boxes = clean_proposals(boxes, min_size=min_size, stride=1, max_count=most)
     labels, unknown = source.labels(index), source.unknown(index)

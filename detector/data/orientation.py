@@ -1,7 +1,8 @@
-"""Boxes of pictures that their EXIF orientation turns: of the pixels as stored, or as a viewer shows them.
+"""Converts boxes of pictures with an EXIF orientation: of the pixels as stored, or as a viewer shows them.
 
-Labeling tools, tables and `detector predict` mean the picture upright, as a viewer shows it; COCO and VOC by
-definition the pixels as stored. Where height and width are swapped, the size in a file tells which was meant.
+Boxes of labeling tools, tables and `detector predict` refer to the upright picture, as a viewer shows it;
+those of COCO and VOC by definition to the pixels as stored. If the orientation swaps height and width, the
+size in a file tells to which of the two its boxes refer.
 """
 
 import warnings
@@ -19,7 +20,7 @@ Size = tuple[int, int]  # height, width
 
 
 class Boxed(NamedTuple):
-    """A picture, and what an annotation says of its boxes."""
+    """A picture, and the orientation of its boxes according to its annotation."""
 
     path: Path
     size: Size  # of the picture to which they refer
@@ -31,8 +32,8 @@ class Boxed(NamedTuple):
 def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> list[int]:
     """For each picture, the EXIF orientation by which to turn its boxes; 1: they stay as they are.
 
-    Boxes refer to what the size of their picture says, else to what that of the other turned pictures of the
-    file says, else to what its format defines. One warning counts those for which the definition decided.
+    The size of a picture in its annotation decides to what its boxes refer, else the sizes of other turned
+    pictures of the file, else the definition of its format. A warning counts the pictures of the last case.
 
     Args:
         source: the file of the boxes, for the warning.
@@ -46,17 +47,18 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
         for picture in pictures
     ]
     meant = [
-        _meant(picture, orientation) for picture, orientation in zip(pictures, orientations, strict=True)
+        _refers_to_upright(picture, orientation)
+        for picture, orientation in zip(pictures, orientations, strict=True)
     ]
-    told = {answer for answer in meant if answer is not None}
+    known = {answer for answer in meant if answer is not None}
     turns, assumed = [], []
     for picture, orientation, of_upright in zip(pictures, orientations, meant, strict=True):
         if of_upright is None:
-            of_upright = min(told) if len(told) == 1 else picture.upright
-            if orientation > 1 and len(told) != 1 and not (of_upright or picture.stated):
+            of_upright = min(known) if len(known) == 1 else picture.upright
+            if orientation > 1 and len(known) != 1 and not (of_upright or picture.stated):
                 assumed.append(picture.path.name)
-        forth = orientation if upright else inverse(orientation)
-        turns.append(1 if of_upright == upright else forth)
+        turn = orientation if upright else inverse(orientation)
+        turns.append(1 if of_upright == upright else turn)
     if assumed:
         warnings.warn(
             f"{source}: {counted(len(assumed), 'picture is', 'pictures are')} turned by an EXIF orientation, "
@@ -68,8 +70,8 @@ def find_turns(source: object, pictures: Sequence[Boxed], *, upright: bool) -> l
     return turns
 
 
-def _meant(picture: Boxed, orientation: int) -> bool | None:
-    """Whether the size of a picture is that of the upright one; None: it does not tell."""
+def _refers_to_upright(picture: Boxed, orientation: int) -> bool | None:
+    """Whether the annotated size is that of the upright picture; None: it does not tell."""
     if orientation < 5:
         return None
     height, width = read_image_size(picture.path, apply_orientation=True)

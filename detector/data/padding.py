@@ -7,7 +7,7 @@ from detector.data.transforms import resized_size
 from detector.utils.errors import counted, shortened
 
 _LONG = 4.0  # aspect ratio: more is unusual
-_ENLARGED = 3.0  # times the pixels of a batch without long images: less is not worth a warning
+_ENLARGED = 3.0  # times the pixels of a batch without long images: no warning below
 
 
 def padding_findings(dataset: AnnotatedImages, size: int, side: str, max_size: int) -> list[str]:

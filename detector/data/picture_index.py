@@ -1,4 +1,4 @@
-"""The pictures below a folder by what tables and labeling tools call them."""
+"""Finds the pictures below a folder by the names that tables and labeling tools have for them."""
 
 import re
 import unicodedata
@@ -10,11 +10,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from detector.data.pictures import IMAGE_SUFFIXES, files_below
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_UPLOADED = re.compile(r"[0-9a-f]{8}-(?=.)", re.IGNORECASE)  # what Label Studio puts before an uploaded file
+_UPLOADED = re.compile(
+    r"[0-9a-f]{8}-(?=.)", re.IGNORECASE
+)  # the prefix that Label Studio adds to uploaded files
 
 
 class PictureIndex:
-    """Finds pictures by a path whose first folders, suffix or capitals are others than theirs.
+    """Finds pictures by paths with other leading folders, another suffix or other capitals.
 
     Args:
         folder: what the names are relative to.
@@ -37,18 +39,18 @@ class PictureIndex:
             self._by_upload[_as_uploaded(_stem(_folded(file.name)))].append(file)
 
     def find(self, text: str) -> list[Path]:
-        """The pictures that a name may mean; several: the folders in it do not tell which.
+        """The pictures that a name may mean; several if its folders do not tell which.
 
-        The name may be an address, or a path of another machine or system: as many of its last parts are
-        compared as agree with a picture. It may lack the suffix, or zeros at its start, or be Label Studio's
-        of an uploaded file, `0a1b2c3d-name.jpg`.
+        The name may be an address or a path of another machine or system: the longest ending that some
+        picture has counts. It may lack the suffix or leading zeros, or be Label Studio's name of an uploaded
+        file, `0a1b2c3d-name.jpg`.
         """
         return next(filter(None, map(self._lookup, readings(text))), [])
 
     def rename(self, names: Sequence[str]) -> list[str]:
-        """The names that the pictures of other names have below the folder; others are as they were.
+        """Replace names by those of the pictures below the folder; names without a picture are unchanged.
 
-        A name is another picture's only if that is the only one, and no other name is taken for it.
+        A name is replaced only if it may mean one picture alone, and no other name means the same.
         """
         known = {unicodedata.normalize("NFC", name) for name in self.names}
         others = [name for name in names if unicodedata.normalize("NFC", name) not in known]
@@ -68,19 +70,19 @@ class PictureIndex:
         for by, named in ((self._by_name, keys), (self._by_stem, [_stem(key) for key in keys])):
             for key in named:
                 if key in by:
-                    return _meant(by[key], text)
+                    return _most_alike(by[key], text)
         if text.isdecimal():  # Excel keeps no zeros before a number
-            return _meant(self._by_number.get(int(text), []), text)
-        return _meant(self._by_upload.get(_as_uploaded(_stem(keys[-1])), []), text) if keys else []
+            return _most_alike(self._by_number.get(int(text), []), text)
+        return _most_alike(self._by_upload.get(_as_uploaded(_stem(keys[-1])), []), text) if keys else []
 
 
 def index_folder(folder: Path) -> PictureIndex:
-    """The pictures below a folder; those that a run draws are no business of the caller."""
+    """The index of all pictures below a folder."""
     return PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES))
 
 
 def readings(text: str) -> list[str]:
-    """What a name in a file of labels may stand for, the most literal first."""
+    """The paths that a name in a file of labels may mean, the most literal first."""
     texts = [text]
     if _ADDRESS.match(text):
         texts = [unquote(urlsplit(text).path), text]
@@ -93,8 +95,8 @@ def readings(text: str) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text.strip("/.")]
 
 
-def _meant(files: list[Path], text: str) -> list[Path]:
-    """Of several files those with the suffix or the capitals of the text, if there are; links count once."""
+def _most_alike(files: list[Path], text: str) -> list[Path]:
+    """Of several files those with the same suffix and capitals as the text, if any; links count once."""
     several = list({file.resolve(): file for file in files}.values())
     if len(several) > 1:
         end = unicodedata.normalize("NFC", text.rpartition("/")[2])
@@ -104,7 +106,7 @@ def _meant(files: list[Path], text: str) -> list[Path]:
 
 
 def _endings(key: str) -> Iterable[str]:
-    """A path, and what is left of it without more and more of its first folders."""
+    """A path, and its endings without the first folder, the first two folders, and so on."""
     parts = PurePosixPath(key.strip("/")).parts
     return ("/".join(parts[start:]) for start in range(len(parts)))
 

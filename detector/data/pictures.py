@@ -19,7 +19,7 @@ IMAGE_SUFFIXES = (
 )
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _NO_PICTURES = ("@eaDir", "#recycle")  # folders that a Synology NAS adds: thumbnails, and what was deleted
-_OTHER_SUFFIXES = (  # of pictures
+_OTHER_SUFFIXES = (  # of pictures that are not supported
     *(".heic", ".heif", ".hif", ".jxl", ".psd", ".svg", ".tga"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2"),
 )
@@ -75,7 +75,7 @@ def images_below(folder: Path, outside: Path | None) -> list[Path]:
     """The images of :func:`files_below`, each real file once.
 
     One warning counts links to others of them, another one videos and pictures in other formats.
-    Those beside an image of the same name are not counted: it was made from them, or at the same moment.
+    Files beside an image of the same name are not counted: they are other versions of it.
     """
     files = files_below(folder, (*IMAGE_SUFFIXES, *_OTHER_SUFFIXES, *VIDEO_SUFFIXES), outside=outside)
     images = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
@@ -117,16 +117,16 @@ def check_names(names: Sequence[str], place: Path) -> None:
 def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None = None) -> list[Path]:
     """The files of a folder with one of the suffixes in any case, sorted.
 
-    Linked folders are searched, too, each real folder once, by its own name where it is below `folder`.
-    Hidden ones, such as .thumbnails, and those that a NAS adds, such as @eaDir, are not. Files that macOS
-    adds to other disks and to archives, "._" and the name of a file, are left out.
+    Linked folders are searched as well, each real folder once, by its own name if it is below `folder`.
+    Hidden folders, such as .thumbnails, and those that a NAS adds, such as @eaDir, are not searched. Files
+    that macOS adds to other disks and to archives, "._" and the name of a file, are left out.
 
     Args:
-        outside: as of :func:`find_pictures`.
+        outside: as for :func:`find_pictures`.
     """
     left_out = None if outside is None else outside.resolve()
     found, searched, linked = [], set[object](), [folder]
-    while linked:  # after the first, links, when all folders that are there themselves are known
+    while linked:  # links come last, when all real folders are known
         start = linked.pop(0)
         if not start.is_dir() or _identity(start) in searched:
             continue
@@ -136,7 +136,7 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
             around = here.resolve()
             paths = [here / name for name in sorted(folders) if name[0] != "." and name not in _NO_PICTURES]
             links = [path for path in paths if path.is_symlink()]
-            # A link to a folder around it would have no end, or search the whole disk.
+            # A link to a parent folder would lead to an endless search.
             linked += [path for path in links if path.resolve() not in (around, *around.parents)]
             folders[:] = [
                 path.name for path in paths if path not in links and _identity(path) not in searched
@@ -153,9 +153,9 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
 
 
 def _each_once(files: Sequence[Path]) -> list[Path]:
-    """The files without links to others of them, of which one warning tells."""
+    """The files without links to others of them; one warning counts the links."""
     first: dict[object, Path] = {}
-    for file in sorted(files, key=Path.is_symlink):  # stable: what is no link comes first
+    for file in sorted(files, key=Path.is_symlink):  # stable: files that are not links come first
         first.setdefault(_identity(file), file)
     kept = set(first.values())
     left_out = [f"{file} (is {first[_identity(file)]})" for file in files if file not in kept]
@@ -169,7 +169,7 @@ def _each_once(files: Sequence[Path]) -> list[Path]:
 
 
 def _identity(path: Path) -> object:
-    """What is the same for all names of a file or folder."""
+    """A key that is equal for all paths to the same file or folder."""
     status = path.stat()
     return (status.st_dev, status.st_ino) if status.st_ino else path.resolve()
 
@@ -180,8 +180,8 @@ def nearest_picture(path: Path, below: Path | None = None) -> Path | None:
     The path may have "\\" instead of "/", or "%20" for a blank, as addresses do.
 
     Args:
-        below: a folder to search if there is no such image in that of the path, with the folders in it. Of
-            several images there, none is meant.
+        below: a folder to search, with its subfolders, if the folder of the path has no such image. If
+            there are several, the result is None.
     """
     path = Path(str(path).replace("\\", "/"))
     texts = (path.name, path.stem, unquote(path.name), unquote(path.stem))
@@ -209,7 +209,7 @@ def video_frames(path: Path, stride: int = 1) -> Iterator[tuple[int, np.ndarray]
         FileNotFoundError: the file does not exist.
         DataError: it is not a regular file, a frame cannot be decoded, or OpenCV finds no frame at all.
     """
-    import cv2  # here, as a search of proposals uses this module without it
+    import cv2  # here, because the search of proposals uses this module without OpenCV
 
     check_regular(path, "video")
     video = cv2.VideoCapture(str(path))

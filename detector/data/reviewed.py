@@ -1,4 +1,4 @@
-"""Boxes that a person has reviewed in training images, and what they say about the labels."""
+"""Boxes that a person has reviewed in training images, and the labels that follow from them."""
 
 import shlex
 import unicodedata
@@ -27,8 +27,8 @@ from detector.utils.errors import DataError, counted
 def read_reviewed(path: Path, dataset: AnnotatedImages) -> tuple[dict[str, ReviewedBoxes], list[str]]:
     """The reviewed boxes in a file or folder of :func:`review_import`, by the ids of the images of a split.
 
-    Difficult objects are left out, and an image with one is not complete. One with nothing else is left out,
-    too, so that it is trained from its tags; a warning counts these.
+    Difficult objects are left out, and an image with one is not complete. An image with difficult objects
+    alone is left out, so that it is trained from its tags; a warning counts these.
 
     Returns:
         the boxes, and the names of the reviewed images that are not in the split.
@@ -117,7 +117,7 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
                 "stands: box these images in a labeling tool, and name what detector review-import writes"
             )
         if len(annotation.crowd) and annotation.crowd.all():
-            continue  # else nothing would be learned from it, not even its tags
+            continue  # otherwise nothing would be learned from it, not even its tags
         clear = ~(annotation.difficult | annotation.crowd)  # (G,)
         complete = bool(clear.all())
         found[image_id] = ReviewedBoxes(annotation.boxes[clear], annotation.labels[clear], complete)
@@ -125,7 +125,7 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
 
 
 def shown_classes(labels: Tensor, reviewed: ReviewedBoxes) -> Tensor:
-    """Labels (C,) for training, by the tags of an image and its boxes; if it is complete, by these alone."""
+    """Labels (C,) for training: the tags and the classes of the boxes; of a complete image the latter alone."""
     tags = torch.zeros_like(labels) if reviewed.complete else labels
     return tags.index_fill(0, reviewed.labels, 1)
 
@@ -242,9 +242,9 @@ def draw_images(image_ids: Sequence[str], share: float, seed: int) -> list[str]:
 def reviewed_sampling_weights(boxed: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
     """How often to draw each image (N,) so that boxed images are at least `share` of the draws of each class.
 
-    A class is drawn as often as if all images were drawn once, one that no boxed image shows from the others:
-    what a few boxed images do not show must not become rare. This is exact if no image shows two classes;
-    else a boxed image is drawn as its classes ask for on average, another as the one that asks for most.
+    Each class is drawn as often as if all images were drawn once; a class that no boxed image shows is drawn
+    from the others, so that it does not become rare. This is exact if no image shows two classes. Otherwise a
+    boxed image gets the mean weight of its classes, and any other image the largest.
 
     Args:
         boxed: (N,) bool.

@@ -20,7 +20,7 @@ class Tiling:
         size: side of a tile in pixels of the picture. A picture whose sides are no longer is not cut.
         overlap: least share of a side that two neighbors have in common. A box that is no longer than this is
             in some tile as a whole.
-        per_step: of one picture, so many tiles are in memory at a time, the reduced picture among them.
+        per_step: tiles of one picture in memory at a time, including the reduced picture.
     """
 
     size: int
@@ -67,11 +67,11 @@ def tiles_of(boxes: Tensor, tiles: Tensor) -> Tensor:
 
 
 def draw_tiles(count: int, most: int, likely: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Up to `most` of a picture's tiles, ascending, and how many tiles each stands for.
+    """Up to `most` of a picture's tiles, ascending, and how many tiles each one represents.
 
     The whole picture, which is the last, and half of the others that there is room for, the most likely ones,
-    are drawn for certain and stand for themselves. The rest is drawn evenly from what is left, and a tile
-    stands for as many as it is drawn from, divided by the number of draws. Sums over the drawn tiles with
+    are always drawn and represent themselves. The others are drawn evenly from the remaining tiles; each
+    represents their number divided by the number of draws. Sums over the drawn tiles with
     these weights are therefore unbiased estimates of sums over all tiles (Horvitz and Thompson, 1952).
 
     Args:

@@ -1,4 +1,4 @@
-"""The training split as training and checking see it, and whether data were changed since a run began."""
+"""The training split as training and checking see it, and a check whether data have changed since."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class TrainingSet:
     def describe(self) -> dict[str, str]:
         """A count and a hash of each part: images in their order, tags, reviewed boxes, hints, proposals.
 
-        Of the proposals those of other images do not count.
+        Proposals of images that are not in the split do not count.
         """
         boxes = sum(len(image.boxes) for image in self.reviewed.values())
         parts = {
@@ -61,9 +61,9 @@ class TrainingSet:
 
 
 def describe_truth(test_set: AnnotatedImages, train_set: AnnotatedImages) -> dict[str, str]:
-    """A count and a hash of each part of what a test compares detections with: tags and boxes.
+    """A count and a hash of each part of the ground truth of a test: tags and boxes.
 
-    Of the training split, the boxes alone: CorLoc is of the images that have some.
+    The boxes of the training split are included because CorLoc is measured on them.
     """
     found = [test_set.annotation(i) for i in range(len(test_set))]
     boxed = [annotation for annotation in found if annotation is not None]
@@ -104,7 +104,7 @@ def describe_truth(test_set: AnnotatedImages, train_set: AnnotatedImages) -> dic
 def changed_data(before: object, now: Mapping[str, str]) -> str:
     """How data differ from what :meth:`TrainingSet.describe` or :func:`describe_truth` said; "" if equal.
 
-    A part that is in one of them alone is not compared: an older version did not describe it, or it is not
+    A part that only one of them has is not compared: an older version did not describe it, or it is not
     needed.
     """
     known = before if isinstance(before, dict) else {}

@@ -22,7 +22,7 @@ class WorkerLoader(DataLoader):
 
     Args:
         workers: processes that read images; 0: this process reads.
-        options: those of DataLoader.
+        options: further arguments of DataLoader.
     """
 
     def __init__(self, dataset: Dataset, *, workers: int, **options: Any):
@@ -43,9 +43,9 @@ class WorkerLoader(DataLoader):
 
 
 def _begin_worker(_: int) -> None:
-    """End this worker where it cannot send a batch, as where there is too little memory to share it.
+    """End this worker if it cannot send a batch, for example for lack of shared memory.
 
-    The thread of multiprocessing that sends it would drop it, and the other side wait for ten minutes.
+    Otherwise the thread of multiprocessing drops the batch, and the main process waits for ten minutes.
     """
     Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
 
@@ -96,7 +96,7 @@ def _explain_errors(batches: Any) -> Iterator[Any]:
             raise _without_traceback(error) from error
         except RuntimeError as error:
             timed_out = str(error).startswith(TIMED_OUT)
-            if timed_out and may_wait:  # the time has also passed if this process was suspended
+            if timed_out and may_wait:  # this also happens after this process was suspended
                 may_wait = False
                 continue
             if timed_out:
