@@ -125,7 +125,7 @@ def annotations_as_reviewed(dataset: AnnotatedImages, image_ids: Iterable[str]) 
 
 
 def shown_classes(labels: Tensor, reviewed: ReviewedBoxes) -> Tensor:
-    """Labels (C,) for training: the tags and the classes of the boxes; of a complete image the latter alone."""
+    """Labels (C,) for training: tags and classes of boxes; the boxes alone if the image is complete."""
     tags = torch.zeros_like(labels) if reviewed.complete else labels
     return tags.index_fill(0, reviewed.labels, 1)
 

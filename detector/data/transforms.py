@@ -74,7 +74,7 @@ class TrainTransform:
         return sample if self.inclusive_rois else replace(sample, pixel=None)
 
     def of_tile(self, share: float) -> "TrainTransform":
-        """The transform of a view whose longer side is `share` of a full tile's, which gets one of `sizes`."""
+        """The transform of a view with a share of a full tile's longer side, which gets one of `sizes`."""
         sizes = tuple(max(1, round(size * share)) for size in self.sizes)
         return replace(self, sizes=sizes, side="longest")
 

@@ -118,7 +118,7 @@ def test_points_that_were_set_in_a_labeling_tool(tmp_path, source, name, text) -
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.json", json.dumps({"images": []}), "no list of tasks"),
+        ("a.json", json.dumps({"images": []}), "not a list of tasks"),
         (
             "a.json",
             export(task("a.jpg", keypoint("dog", 99, 99))),

@@ -69,6 +69,6 @@ def _corner_response(image: Tensor) -> Tensor:
 
 
 def _positions(length: int, side: int) -> Tensor:
-    """Where boxes of a side begin that cover a length from end to end."""
+    """Start positions of boxes with this side that cover the length from end to end."""
     count = 1 + math.ceil((length - side) / (_STEP * side))
     return torch.linspace(0, length - side, count).round().long()

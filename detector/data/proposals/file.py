@@ -125,7 +125,7 @@ class Proposals(Mapping[str, Tensor]):
                 f"damaged, or was changed while it was in use; {REMEDY}"
             )
         (height, width), (x1, y1, x2, y2) = self.sizes[row], boxes.T  # (R,) each
-        # Comparisons with NaN are false, so a box that has one is not inside.
+        # Comparisons with NaN are false, so a box with NaN is not inside.
         inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
         if not inside.all():
             found = boxes[np.flatnonzero(~inside)[0]].tolist()
@@ -137,7 +137,7 @@ class Proposals(Mapping[str, Tensor]):
 
     def checksums(self, image_ids: Sequence[str]) -> list[tuple[str, int, int]]:
         """The id of each image that is here, the number of its boxes and their CRC-32."""
-        # The checksums of the file are enough, since whatever reads boxes verifies them.
+        # The checksums of the file suffice, since every read verifies the boxes.
         rows, known = [self._rows[i] for i in image_ids if i in self._rows], self._checksums
         ids, counts = [self.image_ids[row] for row in rows], (self._ends - self._starts)[rows].tolist()
         sums = [_checksum(self[i].numpy()) for i in ids] if known is None else known[rows].tolist()
@@ -166,7 +166,7 @@ class Proposals(Mapping[str, Tensor]):
                 f"{self.source} was made for an image {image_ids[i]!r} of (height, width) {found}, "
                 f"but it is {size}; {REMEDY}"
             )
-        # A mistake in all boxes shows here; of a large file not all are read before a run starts.
+        # A sample finds mistakes that affect all boxes; reading all of a large file would take long.
         for image_id in image_ids[:: len(image_ids) // _SAMPLE + 1]:
             self[image_id]
         empty = np.flatnonzero(self._starts[rows] == self._ends[rows])
@@ -179,10 +179,10 @@ class Proposals(Mapping[str, Tensor]):
 
 
 class JoinedProposals(Proposals):
-    """The proposals of a file after those of others, such as a teacher, which come first: they are few.
+    """The proposals of a file, preceded by the fewer boxes of another source such as a teacher.
 
     Args:
-        own: those of the file, whose checksums, sizes and counts these are.
+        own: the proposals of the file; checksums, sizes and counts are theirs alone.
         others: boxes (R, 4) of some images, by id, inside their images.
     """
 

@@ -37,7 +37,7 @@ def fit_proposals(foreign: ForeignProposals, dataset: ImageDataset, source: str 
         boxes = foreign.boxes[row]
         limits = np.array([width, height, width, height], np.float32)
         x1, y1, x2, y2 = boxes.T
-        # Comparisons with NaN are false, so a box that holds one is not inside.
+        # Comparisons with NaN are false, so a box with NaN is not inside.
         inside = ((boxes >= -_OUTSIDE_TOLERANCE) & (boxes <= limits + _OUTSIDE_TOLERANCE)).all(axis=1)
         good = inside & (x1 <= x2) & (y1 <= y2)
         if not good.all():
@@ -120,6 +120,6 @@ def _coco_number(image_id: str) -> int | None:
     return int(found[1]) if found else None
 
 
-# Pairs of keys (of the file's ids, of the data set's) that are tried in turn: the name; its digits or its
-# last number, as Detectron's files have numbers for VOC's names; the number of a COCO file.
+# Pairs of keys (for ids of the file, for ids of the data set), tried in this order: the name; all digits of
+# it or its last number, as Detectron's files number VOC's images; the number of a COCO file.
 _WAYS = ((_name, _name), (_number, _all_digits), (_number, _last_number), (_coco_number, _coco_number))

@@ -89,9 +89,9 @@ def read_npz(path: Path) -> ForeignProposals:
 
 
 def read_json_lines(path: Path) -> ForeignProposals:
-    """A line an image: {"image": id or file, "boxes": [[x1, y1, x2, y2], ...], "scores": [...]}; half-open.
+    """One image per line: {"image": id or file, "boxes": [[x1, y1, x2, y2], ...], "scores": [...]}.
 
-    The scores may be left out.
+    Boxes are half-open; the scores may be left out.
     """
     boxes, image_ids = [], []
     mistakes = ErrorList(path)
@@ -151,7 +151,7 @@ def _from_pickle(path: Path, convert: Callable[[np.ndarray, Any], np.ndarray]) -
         scores = [None] * len(boxes) if scores is None else scores
         if not len(image_ids) == len(boxes) == len(scores):
             found = f"{len(boxes)} boxes, {len(image_ids)} ids, {len(scores)} scores"
-            raise DataError(f"it is not of one number of images: {found}")
+            raise DataError(f"its lists differ in the number of images: {found}")
         mode = content.get("bbox_mode")
         rows = [_best_first(convert(_shaped(b), mode), s) for b, s in zip(boxes, scores, strict=True)]
     return ForeignProposals(rows, image_ids)
@@ -187,7 +187,7 @@ def _image_id(image_id: Any) -> str:
 def _numbers(values: Any, kind: type) -> np.ndarray:
     """An array of the numbers in an array, a list, or a list of lists."""
     rows = values if isinstance(values, (list, tuple)) else ()
-    # What many lists share, numpy would write out for each of them.
+    # numpy would copy a list that many lists share for each of them, which can exhaust the memory.
     deeper = any(
         isinstance(value, (list, tuple)) for row in rows if isinstance(row, (list, tuple)) for value in row
     )

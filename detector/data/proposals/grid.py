@@ -29,6 +29,6 @@ def grid_boxes(image: np.ndarray) -> np.ndarray:
 
 
 def _starts(length: float, side: float) -> np.ndarray:
-    """The positions of boxes of a side that cover a length from end to end."""
+    """Start positions of boxes with this side that cover the length from end to end."""
     steps = math.ceil((length - side) / (_STEP * side) - 1e-9)  # tolerates rounding of a whole number
     return np.linspace(0, length - side, steps + 1)

@@ -1,6 +1,6 @@
 """Numbers, text and cells of Matlab's .mat files of version 5 (-v6 and -v7).
 
-scipy reads more kinds, but damaged files end it with a segmentation fault.
+scipy reads more types, but crashes with a segmentation fault on damaged files.
 The format: "MAT-File Format", The MathWorks, section "Level 5 MAT-Files".
 """
 

@@ -14,7 +14,7 @@ OPENCV_PACKAGES = (
     "opencv-python",
     "opencv-python-headless",
     "opencv-contrib-python",
-    "opencv-contrib-python-headless",  # the one to have: no libGL needed
+    "opencv-contrib-python-headless",  # the recommended one: it needs no libGL
 )
 
 
@@ -22,7 +22,7 @@ def search_image(image: np.ndarray, *, mode: Mode = "quality", longest_side: int
     """Proposals (R, 4) float32, half-open xyxy in pixels of `image`, largest first, no two the same.
 
     The boxes of an image do not depend on earlier searches or on the state of OpenCV's random numbers, which
-    only decide an order that is not kept. An image of uniform color gives one box.
+    only affect the order; boxes are sorted anew. An image of uniform color gives one box.
 
     Args:
         image: (H, W, 3) uint8 RGB.

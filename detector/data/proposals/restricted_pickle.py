@@ -1,8 +1,8 @@
 """Pickles of numpy arrays in plain containers, read without running code.
 
-A pickle may import and call whatever it names. This reader knows the few names that arrays, numbers and
-containers need, and replaces them by functions of its own; any other name is an error before it is imported.
-Not even numpy's functions are called: with a forged dtype, they read memory as pointers.
+A pickle can import and call any function. This reader replaces the few functions that arrays, numbers and
+containers need by its own; any other name is an error before it is imported. Even numpy's functions are not
+called: with a forged dtype, they read memory as pointers.
 """
 
 import pickle
@@ -21,7 +21,7 @@ def load_pickle(path: str | Path) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: it is damaged, is not a pickle, or holds anything else, of which nothing has run.
+        DataError: it is damaged, is not a pickle, or holds anything else; none of its code has run.
     """
     with reading(path, "pickle of arrays and plain containers"), open(path, "rb") as file:
         try:

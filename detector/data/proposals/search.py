@@ -1,4 +1,4 @@
-"""Proposals of many images: found in worker processes, resumed where that was interrupted."""
+"""Finds the proposals of many images in worker processes; an interrupted search is resumed."""
 
 import base64
 import re
@@ -38,7 +38,7 @@ def make_finder(
     min_region: int = 100,
     sides: Sequence[float] = (16.0, 64.0),
 ) -> tuple[Finder, Mapping[str, object]]:
-    """The search of a mode, and all that decides what it finds.
+    """The search function of a mode, and all parameters that affect its result.
 
     Args:
         mode: "quality" or "fast" selective search, with "opencv_" OpenCV's, "corners", or "grid".
@@ -78,22 +78,22 @@ def propose(
 ) -> list[int]:
     """Searches images, writes their proposals to a file and returns the number of boxes of each.
 
-    What is done is kept in a journal beside `output` until all is done, and a second call resumes there.
-    The file has the same bytes whatever the number of workers and of interruptions. Under torchrun the
+    Results are kept in a journal beside `output` until the search is complete; another call resumes there.
+    The bytes of the file do not depend on the number of workers or on interruptions. Under torchrun the
     processes share the images, and the main process writes the file; the others return no numbers.
 
     Args:
         images: file of each image id.
         output: the .npz file to write; its folder must exist, and the file must not.
         find: the search; a function that can be sent to another process.
-        parameters: all that decides what `find` finds, as plain values; written to the journal.
+        parameters: everything that affects the result of `find`, as plain values; written to the journal.
         workers: processes.
         apply_orientation: of :func:`read_image`.
 
     Raises:
         FileExistsError: `output` exists.
         DataError: the journal was begun with other parameters; or some images could not be read, in which
-            case all others have been done and are in the journal.
+            case all others are in the journal.
         UserError: another process is making the same file, or a worker process was killed.
     """
     output, done = Path(output), set[str]()
@@ -103,13 +103,13 @@ def propose(
             stack.enter_context(file_lock(output))
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
-            if is_main():  # no other process reads journals, and none is written yet
+            if is_main():  # only the main process reads journals, before any is written
                 done = set(_read_journals(output, begun))
         done = gather(done)[0]
         waiting = ((image_id, path) for image_id, path in images.items() if image_id not in done)
         share = dict(islice(waiting, rank(), None, world_size()))
         failures: dict[str, str] = {}
-        # The journal of the first process is also the one without torchrun.
+        # The main process writes the same journal as a process without torchrun.
         journal = name_beside(output, suffix=".partial")
         journal = journal.with_name(f"{journal.name}.{rank()}") if rank() else journal
         with sync_errors(), closing(search_all(share, find, apply_orientation, workers)) as results:
@@ -142,7 +142,7 @@ def propose(
 
 
 def _list_journals(output: Path) -> list[Path]:
-    """The journals of all processes, also of an earlier start with more of them."""
+    """The journals of all processes, including those of an earlier run with more processes."""
     first = name_beside(output, suffix=".partial")
     beside = first.parent.glob(f"{escape(first.name)}*")
     return sorted(path for path in beside if re.fullmatch(r"(\.\d+)?", path.name[len(first.name) :]))
@@ -168,7 +168,7 @@ def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, 
 
 
 def as_record(image_id: str, found: Found) -> dict[str, Any]:
-    """What was found in an image, for a journal."""
+    """The result of one image as a record of the journal."""
     size, boxes = found
     content = base64.b64encode(boxes.astype("<f4").tobytes()).decode()
     return {"image_id": image_id, "size": list(size), "boxes": content}
@@ -177,9 +177,9 @@ def as_record(image_id: str, found: Found) -> dict[str, Any]:
 def search_all(
     images: Mapping[str, Path], find: Finder, apply_orientation: bool, workers: int
 ) -> Generator[tuple[str, Found | str], None, None]:
-    """What was found in each image, or why it could not be read, as they get done.
+    """The result of each image, or why it could not be read, in the order of completion.
 
-    At most two images per worker are searched or wait for the caller: all results would fill the memory.
+    At most two images per worker are searched or wait for the caller, to limit the memory.
 
     Raises:
         UserError: a worker process was killed, or had too little memory.
@@ -209,9 +209,9 @@ def search_all(
 def begin_worker(
     find: Finder, apply_orientation: bool
 ) -> Callable[[tuple[str, Path]], tuple[str, Found | str]]:
-    """What searches an image in this process, where torch, and OpenCV where `find` imports it, use one core.
+    """Set up a worker process and return its function, which searches one image.
 
-    A worker process runs on each of them.
+    Torch, and OpenCV if `find` imports it, use one core, as there is one worker per core.
     """
     torch.set_num_threads(1)
     if "cv2" in sys.modules:
@@ -220,7 +220,7 @@ def begin_worker(
 
 
 def search(image: tuple[str, Path], find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
-    """The image's id with what was found in its file, or why that could not be read."""
+    """The id of an image, and its result or why its file could not be read."""
     image_id, path = image
     try:
         pixels = read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy()  # (H, W, 3)

@@ -21,15 +21,15 @@ from detector.utils.files import read_text
 
 _HEADER = ["teacher", "class"]
 _ARTICLE = re.compile(r"^(an?|the) (?=.)")
-LEFT_OUT = -1  # the column of a name that the table leaves out
+LEFT_OUT = -1  # the class index of a name that the table leaves out
 
 
 def read_class_table(path: Path, class_names: Sequence[str]) -> dict[str, int]:
-    """The column of each name of a table, LEFT_OUT where it has no class.
+    """The class index of each name of a table; LEFT_OUT for names without a class.
 
     Raises:
         FileNotFoundError: there is no such file.
-        DataError: names each line that has not two columns, an unknown class, or a name of an earlier line.
+        DataError: names each line without two columns, with an unknown class, or a name of an earlier line.
     """
     mistakes, found = ErrorList(path), dict[str, int]()
     lines = read_text(path, "table of classes").splitlines()
@@ -55,12 +55,12 @@ def match_names(
     table: Mapping[str, int],
     class_names: Sequence[str],
 ) -> dict[str | int, int]:
-    """The column of each label of a teacher that has one; LEFT_OUT of those that the table leaves out.
+    """The class index of each label of a teacher that has one; LEFT_OUT for labels that the table leaves out.
 
     Args:
         labels: names, or numbers of classes.
         names: the names of the numbers, if they are known.
-        table: of :func:`read_class_table`, whose entries go first.
+        table: the result of :func:`read_class_table`; its entries take precedence.
 
     Raises:
         DataError: two classes have the same plain name, and the label is neither.
@@ -84,6 +84,6 @@ def match_names(
 
 
 def plain_name(name: str) -> str:
-    """A name without capitals, article, full stop, and with blanks for underscores and hyphens."""
+    """A name in lower case without article and full stop, with blanks for underscores and hyphens."""
     words = " ".join(re.split(r"[\s_-]+", name.casefold().strip().rstrip(".").strip()))
     return _ARTICLE.sub("", words)

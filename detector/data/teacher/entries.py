@@ -1,11 +1,11 @@
-"""One box as the models and tools of the field write it in JSON, and all that one image has.
+"""Reads boxes as the models and tools of the field write them in JSON: a single one, or all of an image.
 
     {"score": 0.9, "label": "cat", "box": {"xmin": 10, "ymin": 20, "xmax": 60, "ymax": 80}}     Hugging Face
     {"name": "cat", "class": 0, "confidence": 0.9, "box": {"x1": 10, "y1": 20, ...}}            Ultralytics
     {"category_id": 1, "bbox": [x, y, width, height], "score": 0.9, "segmentation": ...}        COCO
     {"bbox": [x, y, width, height], "predicted_iou": 0.9, "stability_score": 0.95, "segmentation": ...}  SAM
     {"x_min": 10, "y_min": 20, "x_max": 60, "y_max": 80, "class_name": "cat", "confidence": 0.9}  supervision
-    {"label": "cat", "box": [x1, y1, x2, y2], "score": 0.9}                                     tables of ours
+    {"label": "cat", "box": [x1, y1, x2, y2], "score": 0.9}                                     detector
 
 An image has a list of these, or arrays: {"xyxy": [[x1, y1, x2, y2], ...], "confidence": [...], "class_id":
 [...], "data": {"class_name": [...]}} (supervision.Detections), or "boxes", "scores", "labels" (torchvision).
@@ -25,7 +25,7 @@ _SCORES = ("score", "confidence", "conf")
 _NAMES = ("class_name", "label", "name", "category", "class", "category_id", "class_id")
 _ARRAYS = {"confidence": "score", "scores": "score", "score": "score", "class_id": "class_id"}
 _ARRAYS |= {"labels": "label", "class_name": "class_name", "mask": "segmentation"}
-# SAM regresses its estimate of the IoU, which a sigmoid does not bound.
+# SAM regresses its estimate of the IoU, so it may exceed 1.
 _HIGHEST_IOU = 1.2
 
 
@@ -35,7 +35,7 @@ class FoundBox(NamedTuple):
     label: str | int | None  # name or number of the class; None: the teacher knows no classes
     box: Box  # half-open, in pixels, or in shares of the image
     score: float  # in [0, 1]; 1 where the teacher gives none
-    size: Size | None = None  # of the image that its mask is of
+    size: Size | None = None  # of the image, as its mask says
 
 
 def read_content(content: Any) -> list[FoundBox]:

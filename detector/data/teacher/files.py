@@ -1,16 +1,16 @@
-"""The files and folders in which teachers leave what they found.
+"""Reads the files and folders with the detections of a teacher.
 
 A file .json
     COCO's instances (images, annotations, categories) or results (a list of image_id, category_id, bbox);
     {"a.jpg": boxes of one image, ...}; a list of {"image": "a.jpg", "boxes": ...}; or a list of boxes that
     each name their image, as the sinks of supervision write them.
 A file .jsonl
-    {"image": "a.jpg", "boxes": ...} a line, or a box a line that names its image.
+    {"image": "a.jpg", "boxes": ...} per line, or per line a box that names its image.
 A folder of texts
     YOLO's predictions, `class x y width height confidence` or an outline: as Ultralytics saves them
     (runs/detect/predict), or as autodistill does (data.yaml, train/labels, valid/labels).
 A folder of NAME.json or NAME/metadata.csv
-    one for each image, as the scripts of SAM and SA-1B have them.
+    one for each image, as the scripts of SAM and SA-1B write them.
 
 `entries.py` says what the boxes of an image may be.
 """
@@ -46,14 +46,14 @@ class FoundImage(NamedTuple):
     boxes: list[FoundBox]
     size: Size | None = None  # (height, width) where the file tells it
     relative: bool = False  # boxes are in shares of the image, not in pixels
-    # Where the size does not tell: they are of the picture as EXIF turns it, as what reads pictures for
-    # models does (transformers, Ultralytics, OpenCV); False: of the pixels as stored.
+    # Used if the size does not tell. True: boxes refer to the picture as EXIF turns it, as the readers of
+    # transformers, Ultralytics and OpenCV do; False: to the pixels as stored.
     upright: bool = True
-    stated: bool = False  # the file itself says that they are of the pixels as stored
+    stated: bool = False  # the file says explicitly that they refer to the pixels as stored
 
 
 class Found(NamedTuple):
-    """What a file or folder of a teacher holds."""
+    """The content of a file or folder of a teacher."""
 
     images: list[FoundImage]
     lists_empty: bool  # images in which nothing was found have an entry, too
@@ -61,7 +61,7 @@ class Found(NamedTuple):
 
 
 def read_found(path: Path) -> Found:
-    """What a file or folder of a teacher holds; see the top of this file.
+    """The content of a file or folder of a teacher; see the top of this file.
 
     Raises:
         FileNotFoundError: there is no such path.

@@ -52,13 +52,13 @@ def _box_of_runs(mask: dict[str, Any]) -> tuple[Box | None, Size]:
             f"the runs of a mask add up to {int(runs.sum())} pixels, but its size {size} has "
             f"{height * width}: the mask is damaged, or its size is of another image"
         )
-    ends = runs.cumsum()  # runs of background and object take turns; pixels are column after column
+    ends = runs.cumsum()  # runs of background and object alternate; pixels are in column order
     first, last = (ends - runs)[1::2], ends[1::2] - 1
     filled = first <= last
     first, last = first[filled], last[filled]
     if not len(first):
         return None, (height, width)
-    tall = first // height < last // height  # reaches into the next column, so from the top to the bottom
+    tall = first // height < last // height  # continues in the next column, so it touches top and bottom
     top = np.where(tall, 0, first % height).min()
     bottom = np.where(tall, height - 1, last % height).max() + 1
     box = first.min() // height, top, last.max() // height + 1, bottom

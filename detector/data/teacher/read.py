@@ -1,4 +1,4 @@
-"""From what a teacher found to boxes of the images of a data set."""
+"""Matches the detections of a teacher to the images and classes of a data set."""
 
 import warnings
 from collections import Counter
@@ -25,15 +25,14 @@ _MOST_OUTSIDE = (
 
 
 def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
-    """What a teacher found in the images of a split, by their ids.
+    """The boxes that a teacher found in the images of a split, by image id.
 
-    Boxes are clipped to their image, and turned with a picture that EXIF turns. An image that is not in the
-    result is one that the teacher has not seen; where the file has no entries for images without boxes, the
-    teacher has seen all.
+    Boxes are clipped to their image, and turned if EXIF turns the picture. Images that the teacher has not
+    seen are not in the result; a teacher whose file has no entries for images without boxes has seen all.
 
     Args:
-        path: of :func:`read_found`.
-        table: of :func:`read_class_table`; None: only names that are classes have one.
+        path: as for :func:`read_found`.
+        table: as for :func:`read_class_table`; None: only names of classes are matched.
 
     Raises:
         FileNotFoundError: there is no such path or table.
@@ -57,12 +56,12 @@ def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> di
 
 
 def teacher_proposals(teacher: Mapping[str, TeacherBoxes]) -> dict[str, Tensor]:
-    """The boxes (T, 4) of each image, best first, to be proposals beside others."""
+    """The boxes (T, 4) of each image, best first, as additional proposals."""
     return {image_id: found.boxes for image_id, found in teacher.items()}
 
 
 def _match_images(path: Path, found: Found, dataset: AnnotatedImages) -> dict[str, FoundImage]:
-    """The images of the split by their ids; of entries of the same image all boxes count."""
+    """The images of the split by their ids; several entries of one image are joined."""
     ids = set(dataset.image_ids)
     by_name = _unique((image_id.rpartition("/")[2], image_id) for image_id in dataset.image_ids)
     if isinstance(dataset, COCODataset):
@@ -106,7 +105,7 @@ def _find_turns(path: Path, images: Mapping[str, FoundImage], dataset: Annotated
         image = images.get(image_id)
         if image is not None and image.boxes:
             sizes = (image.size, *(box.size for box in image.boxes))
-            size = next((size for size in sizes if size is not None), (0, 0))  # (0, 0): no picture has it
+            size = next((size for size in sizes if size is not None), (0, 0))  # (0, 0): unknown
             pictures[image_id] = Boxed(dataset.image_path(index), size, image.upright, stated=image.stated)
     turns = find_turns(path, [*pictures.values()], upright=dataset.apply_orientation)
     return dict(zip(pictures, turns, strict=True))
@@ -122,7 +121,7 @@ def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 def _match_classes(
     path: Path, table: Path | None, found: Found, images: Iterable[FoundImage], class_names: Sequence[str]
 ) -> dict[str | int, int]:
-    """The column of each label; a warning counts the boxes of the others."""
+    """The class index of each label; a warning counts boxes whose label has none."""
     often: Counter[str | int] = Counter()
     first: dict[str | int, str] = {}
     for image in images:
@@ -144,8 +143,8 @@ def _match_classes(
             f"{first[unmapped[0]]!r}; {how}"
         )
     warnings.warn(
-        f"{path}: {counted(sum(often[label] for label in unmapped), 'box is', 'boxes are')} of classes that "
-        f"nobody mapped and left out: {shown}, the first in image {first[unmapped[0]]!r}; {how}",
+        f"{path}: {counted(sum(often[label] for label in unmapped), 'box', 'boxes')} of classes without a "
+        f"mapping left out: {shown}, the first in image {first[unmapped[0]]!r}; {how}",
         stacklevel=4,
     )
     return columns
@@ -194,7 +193,7 @@ def _fit(
     """The boxes of one image that have a class of the data set, or are of a teacher without classes.
 
     Args:
-        size: of the image here; its EXIF orientation `turn` turns that of the teacher to it.
+        size: of the image in the data set; the EXIF orientation `turn` turns the teacher's image to it.
     """
     size = turn_size(size, turn)
     for what, found in (("", image.size), *((" a mask of", box.size) for box in image.boxes)):
@@ -215,7 +214,7 @@ def _fit(
 
 
 def _tensors(boxes: np.ndarray, scores: Sequence[float], labels: Sequence[int]) -> TeacherBoxes:
-    """Those boxes that have an area, best first."""
+    """The boxes that have an area, best first."""
     found = TeacherBoxes(
         torch.from_numpy(boxes.astype(np.float32)),
         torch.tensor(scores, dtype=torch.float32),
@@ -234,14 +233,16 @@ def _warn_of_missing(
 ) -> None:
     if not any(len(image_boxes) for image_boxes in boxes.values()):
         warnings.warn(
-            f"{path}: the teacher found nothing in the {len(dataset)} images of {dataset.name}: training is "
-            "from tags alone",
+            f"{path}: the teacher found nothing in the {len(dataset)} images of {dataset.name}: training "
+            "uses tags alone",
             stacklevel=4,
         )
         return
     if missing := [image_id for image_id in dataset.image_ids if image_id not in images]:
         what = (
-            "they are trained from tags alone" if found.lists_empty else "taken as: nothing was found there"
+            "training uses their tags alone"
+            if found.lists_empty
+            else "the teacher counts as having found nothing"
         )
         warnings.warn(
             f"{path}: {counted(len(missing), 'image', 'images')} of {dataset.name} have no entry, such as "

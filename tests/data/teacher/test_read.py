@@ -109,7 +109,7 @@ def test_yolo(tmp_path, source) -> None:
     (labels / "a.txt").write_text("15 0.3 0.3 0.4 0.4 0.5\n\n15 0.1 0.1 0.5 0.1 0.5 0.5 0.75\n")
     (labels / "b.txt").write_text("")
     (tmp_path / "classes.csv").write_text("15,cat\n")
-    with pytest.warns(UserWarning, match="taken as: nothing was found"):
+    with pytest.warns(UserWarning, match="counts as having found nothing"):
         found = read_teacher(tmp_path / "predict", tmp_path / "classes.csv", source)
     assert found["a"].scores.tolist() == [0.75, 0.5]
     torch.testing.assert_close(found["a"].boxes[1], torch.tensor(BOX))
@@ -134,7 +134,7 @@ def test_tables_of_segment_anything(tmp_path, source) -> None:
     (folder := tmp_path / "masks" / "a").mkdir(parents=True)
     header = "id,area,bbox_x0,bbox_y0,bbox_w,bbox_h,point_input_x,point_input_y,predicted_iou,stability_score"
     (folder / "metadata.csv").write_text(f"{header}\n0,9,6,4,24,16,5,5,1.01,0.9\n")
-    with pytest.warns(UserWarning, match="trained from tags alone"):
+    with pytest.warns(UserWarning, match="training uses their tags alone"):
         found = read_teacher(tmp_path / "masks", None, source)
     assert found["a"] == TeacherBoxes(torch.tensor([BOX]), torch.tensor([1.0]), torch.tensor([-1]))
 
@@ -222,7 +222,9 @@ def test_warnings(tmp_path, source) -> None:
         found = read_teacher(path, None, source)
     texts = [str(each.message) for each in record]
     assert any("1 image is not in" in text and "x.jpg" in text for text in texts)
-    assert any("1 box is of classes that nobody mapped" in text and "'zebra' (1)" in text for text in texts)
+    assert any(
+        "1 box of classes without a mapping left out" in text and "'zebra' (1)" in text for text in texts
+    )
     assert any("1 of 9 boxes extend out" in text and "'a.jpg' has the box" in text for text in texts)
     assert any("4 images of VOC_trainval have no entry" in text for text in texts)
     assert found["a"].boxes.amax(dim=0).tolist() == [10, 10, WIDTH, 30]
@@ -231,7 +233,7 @@ def test_warnings(tmp_path, source) -> None:
 
 def test_a_teacher_that_found_nothing(tmp_path, source) -> None:
     path = write(tmp_path / "f.json", {f"{each}.jpg": [] for each in source.image_ids})
-    with pytest.warns(UserWarning, match="found nothing in the 5 images of .*from tags alone"):
+    with pytest.warns(UserWarning, match="found nothing in the 5 images of .*uses tags alone"):
         found = read_teacher(path, None, source)
     assert {len(each) for each in found.values()} == {0}
 
