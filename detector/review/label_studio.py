@@ -2,7 +2,7 @@
 
 As label-studio 1.23.2 asks (ml/api_connector.py, ml/models.py, webhooks/) and label-studio-ml-backend answers
 (label_studio_ml/api.py at commit d02cedf35d0e5d21f2f437c120174c62f66bf57a). Label Studio sends no password
-with its webhooks, so that the token is a part of the address.
+with its webhooks, so the token is part of the address.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "/label-studio/"  # of the paths; the token follows
 PERSON = "label-studio"
-_SAME = 0.5  # pixels by which a box may be off that nobody has moved: the tool keeps percentages
+_SAME = 0.5  # pixels; an unmoved box may differ by less, as the tool stores percentages
 _MOST_TASKS = 1000
 
 
 def backend_token(store: Store) -> str:
-    """The token of a review, which stays the same: Label Studio keeps the address."""
+    """The token of a review; it stays the same because Label Studio stores the address."""
     if store.get_meta("label_studio_token") is None:
         store.set_meta(label_studio_token=secrets.token_urlsafe(24))
     found: str = json.loads(store.get_meta("label_studio_token") or "")
@@ -37,12 +37,12 @@ def backend_token(store: Store) -> str:
 
 
 class Backend:
-    """Answers to Label Studio, from the file of a review alone: no request leads to a picture."""
+    """Answers the requests of Label Studio from the file of a review alone; none reads a picture."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.names = {name: number for number, name in store.names().items()}
-        self.files: dict[str, list[str]] = {}  # the names by their last part
+        self.files: dict[str, list[str]] = {}  # names by their last part
         for name in self.names:
             self.files.setdefault(PurePosixPath(name).name, []).append(name)
 
@@ -50,7 +50,7 @@ class Backend:
         return {"status": "UP", "model_class": "detector"}
 
     def setup(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The version of the detector, after a look at the labeling interface (`schema`)."""
+        """The version of the detector, after a check of the labeling interface (`schema`)."""
         if given.get("schema"):
             self._tags(given["schema"])
         return {"model_version": self.version()}
@@ -63,7 +63,7 @@ class Backend:
         return f"round {rounds[-1]}" if rounds else "first"
 
     def predict(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The boxes of each task; of an image that is not in the review, none."""
+        """The boxes of each task; none for images that are not in the review."""
         tasks = given.get("tasks")
         if not isinstance(tasks, list) or len(tasks) > _MOST_TASKS:
             raise DataError(f"`tasks` is {describe_value(tasks)}, expected a list of up to {_MOST_TASKS}")
@@ -82,7 +82,7 @@ class Backend:
         return {"result": result, "score": min(scores, default=0.0), "model_version": self.version()}
 
     def webhook(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Take what was annotated into the review, or begin a round of training; other events do nothing."""
+        """Copy an annotation into the review, or request a round of training; other events are ignored."""
         event = given.get("action")
         if event == "START_TRAINING":
             self.store.set_meta(asked=time.time())
@@ -90,7 +90,9 @@ class Backend:
             try:
                 self._annotated(given.get("task"), given.get("annotation"))
             except (Busy, DataError) as error:
-                logger.warning("warning: not taken from Label Studio, which does not tell: %s", error)
+                logger.warning(
+                    "warning: an annotation of Label Studio was not saved, which it does not show: %s", error
+                )
                 raise
         return {"status": "ok"}
 
@@ -107,7 +109,7 @@ class Backend:
         found = [] if skipped else list(label_studio.read([task], None, "Label Studio"))
         actions = [{"kind": "skip"}] if not found else _actions(state, found[0], (height, width))
         text = json.dumps([annotation.get(key) for key in ("id", "updated_at", "result", "was_cancelled")])
-        name = hashlib.sha256(text.encode()).hexdigest()[:16]  # the same call again changes nothing
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]  # so that a repeated call changes nothing
         keyed = [(f"ls-{name}-{row}", _named(action, name)) for row, action in enumerate(actions)]
         self.store.record(number, PERSON, keyed)
         self.store.release(PERSON)
@@ -118,7 +120,7 @@ class Backend:
         return as_review_image(row["name"], size, state, upright=True), state
 
     def _find(self, task: Any) -> int | None:
-        """The number of the image of a task, by its name or the end of it; None: no image, or several."""
+        """The number of a task's image, by its name or the end of it; None: no image, or several."""
         (name,) = label_studio.image_names([task])
         if name in self.names:
             return self.names[name]
@@ -151,7 +153,7 @@ def _named(action: Action, name: str) -> Action:
 
 
 def _actions(state: State, image: ReviewImage, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """What makes the boxes of a review those of an annotation; boxes that are there already are accepted."""
+    """The actions that turn the boxes of a review into those of an annotation; equal boxes are accepted."""
     height, width = size
     left = [box for box in state["boxes"] if box["status"] != "rejected"]
     actions: list[dict[str, Any]] = []

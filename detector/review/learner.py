@@ -1,4 +1,4 @@
-"""The process that learns while the server of a review runs: of low priority, and gone when the server is."""
+"""The process that trains while the server of a review runs: it has low priority and ends with the server."""
 
 import json
 import logging
@@ -26,23 +26,23 @@ from detector.utils.folder_lock import folder_lock
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = 8  # images whose boxes are found before it is asked again whether a round is due
-_WAIT = 1.0  # seconds between looks into the file
+_CHUNK = 8  # images whose boxes are found between checks whether a round is due
+_WAIT = 1.0  # seconds between reads of the file
 _PATIENCE = 5.0  # seconds for the process to end
 
 
 def learned_folder(file: Path) -> Path:
-    """Where the weights that are learned during a review are."""
+    """The folder of the weights that are trained during a review."""
     return file.with_name(f"{file.stem}_learned")
 
 
 class Learner:
-    """The process, from `with` to the end of it. A server that is killed takes it along.
+    """A context manager that runs the process; it also ends if the server is killed.
 
     Args:
-        config_file, overrides: as of :func:`detector.review.session.open_session`.
-        store: of the review.
-        every: images that are reviewed from one round to the next.
+        config_file, overrides: as for :func:`detector.review.session.open_session`.
+        store: the file of the review.
+        every: number of images to review between two rounds.
     """
 
     def __init__(self, config_file: str, overrides: Sequence[object], store: Store, every: int) -> None:
@@ -60,7 +60,7 @@ class Learner:
                 stdout=output,
                 stderr=output,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the server, which ends this process
+                start_new_session=True,  # Ctrl-C reaches the server alone, which ends this process
             )
         assert self.process.stdin is not None
         self.process.stdin.write(f"{json.dumps(self.given)}\n")
@@ -78,7 +78,7 @@ class Learner:
             self.process.wait()
 
     def status(self) -> dict[str, Any]:
-        """What the page tells: `doing`, the `rounds` so far, and an `error` if the process has stopped."""
+        """Status for the page: `doing`, the `rounds` so far, and an `error` if the process has stopped."""
         found = {"every": self.every, "rounds": json.loads(self.store.get_meta("rounds") or "[]")}
         if self.process is None or self.process.poll() is None:
             return found | {"doing": json.loads(self.store.get_meta("learning") or '""'), "error": ""}
@@ -86,21 +86,21 @@ class Learner:
 
 
 def main() -> None:
-    """Learn until the server ends, which keeps the other end of stdin."""
+    """Train until the server ends, which closes stdin."""
     given = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(19)
     folder = learned_folder(Path(given["file"]))
     with warnings.catch_warnings(), folder_lock(folder):
-        warnings.simplefilter("ignore")  # of data, which the command has shown
+        warnings.simplefilter("ignore")  # about data: the command has shown them
         cfg, _ = find_detector(given["config_file"], given["overrides"])
         training_set = build_training_set(cfg)
         cfg = name_classes(cfg, training_set.dataset)
         device = start_run(cfg, folder)
         torch.set_num_threads(min(torch.get_num_threads(), max(1, usable_cores() - 1)))
         for path in all_temporary(folder):
-            path.unlink()  # of a write that was killed
+            path.unlink()  # left by a killed process
         store = Store(Path(given["file"]), training_set.dataset.class_names)
         _learn(
             store,

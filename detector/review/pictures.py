@@ -12,11 +12,11 @@ from detector.utils.files import encode_image
 
 _SHOWN = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png", b"GIF8": "image/gif"}
 _CROP_SIDE = 192  # pixels of the longer side of a crop
-_CONTEXT = 0.15  # of the sides of a box, which a crop shows around it
+_CONTEXT = 0.15  # margin of a crop around a box, as a share of its sides
 
 
 class Pictures:
-    """The files of a review, of which no others are read.
+    """Reads the picture files of a review, and no other files.
 
     Args:
         paths: the file of each image, by its number.
@@ -28,7 +28,7 @@ class Pictures:
         self._decoded: Callable[[int], np.ndarray] = lru_cache(maxsize=4)(self._decode)
 
     def encoded(self, number: int) -> tuple[bytes, str]:
-        """The file of an image and its type; where browsers do not show it, or turn it, as PNG.
+        """The content of an image file and its type; converted to PNG if browsers cannot show it, or turn it.
 
         Raises:
             KeyError: there is no such image.

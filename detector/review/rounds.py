@@ -1,4 +1,4 @@
-"""Short rounds of training on what a person has reviewed so far, and the boxes that come of it."""
+"""Short rounds of training on the boxes reviewed so far, and new boxes from the trained detector."""
 
 import hashlib
 import json
@@ -40,20 +40,20 @@ from detector.utils.reproducibility import seed_everything
 
 logger = logging.getLogger(__name__)
 
-STEPS = 60  # of a round
-_LR_FACTOR = 0.3  # of the learning rate of the training before
-_ONE_IN = 5  # of the reviewed images, that are never trained on
-_ENOUGH = 5  # such images, from which a round that lowers their AP is undone
-_SURE = 0.5  # score of a box that nobody has reviewed, from which a student learns it
+STEPS = 60  # training steps of a round
+_LR_FACTOR = 0.3  # relative to the learning rate of the run
+_HELD_OUT_ONE_IN = 5  # one reviewed image in this many is held out from training
+_LEAST_HELD_OUT = 5  # held-out images needed to undo a round that lowers their AP
+_LEAST_SCORE = 0.5  # least score of an unreviewed box that a student learns
 
 
 def is_held_out(image_id: str) -> bool:
-    """Whether a reviewed image measures the detector, and is never trained on: by its name alone."""
-    return int(hashlib.sha256(image_id.encode()).hexdigest(), 16) % _ONE_IN == 0
+    """Whether a reviewed image is held out to measure the detector; the id alone decides."""
+    return int(hashlib.sha256(image_id.encode()).hexdigest(), 16) % _HELD_OUT_ONE_IN == 0
 
 
-def short_cfg(cfg: Settings, number: int) -> Settings:
-    """The config of a training as that of a round."""
+def round_cfg(cfg: Settings, number: int) -> Settings:
+    """The config of a round, from that of the run."""
     short = {
         "SEED": cfg.seed + number,
         "SOLVER.MAX_ITER": STEPS,
@@ -67,24 +67,24 @@ def short_cfg(cfg: Settings, number: int) -> Settings:
 
 @dataclass
 class _Detector:
-    """A network, and what it found in images that are held out."""
+    """A network, and its detections in held-out images."""
 
     path: Path
     network: WeakRCNN | FasterRCNN
-    config: Settings  # its own
+    config: Settings  # the one it was trained with
     found: dict[int, Detections] = field(default_factory=dict)
 
 
 class Rounds:
-    """The rounds of one review; what was learned is in the file of the review and in FOLDER/round_N.pt.
+    """The rounds of one review; results are in the file of the review and in FOLDER/round_N.pt.
 
-    A weak detector goes on with its training, with the reviewed boxes; a student learns these and, in other
-    images, boxes that were found. The backbone stays as it is. One in five reviewed images measures AP
-    instead; a round that lowers it is undone. After a kill all goes on from the last complete round.
+    A weak detector continues its training with the reviewed boxes; a student learns these and, in other
+    images, boxes that the detector found. The backbone is frozen. One in five reviewed images is held out to
+    measure AP; a round that lowers it is undone. A killed process resumes after the last complete round.
 
     Args:
-        weights: of the detector that the review began with.
-        folder: of the weights that are learned.
+        weights: the detector that the review began with.
+        folder: where the trained weights are written.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Rounds:
         kept = [
             past["number"] for past in self.rounds if past["kept"] and self._path(past["number"]).exists()
         ]
-        self.number = kept[-1] if kept else 0  # of the round whose weights find boxes now; 0: none
+        self.number = kept[-1] if kept else 0  # the round whose weights are in use; 0: the original weights
         self.now = self._load(self._path(self.number)) if kept else self.first
 
     def _path(self, number: int) -> Path:
@@ -124,7 +124,7 @@ class Rounds:
         return new >= every or (new > 0 and asked != self.asked)
 
     def take(self) -> dict[str, Any]:
-        """Learn from what is reviewed; returns what the page tells of the round.
+        """Train on the reviewed boxes; returns the summary of the round for the page.
 
         Raises:
             UserError, OSError: as training does.
@@ -140,12 +140,12 @@ class Rounds:
         new = self._train(found["number"], learned, held) if learned else self.now
         before, after, first = (self._ap(candidate, held) for candidate in (self.now, new, self.first))
         kept = new is not self.now
-        if len(held) >= _ENOUGH and before is not None and after is not None:
+        if len(held) >= _LEAST_HELD_OUT and before is not None and after is not None:
             kept = kept and after >= before
         found |= {"kept": kept, "ap": after if kept else before, "ap_first": first}
         logger.info("round       %s", found)
         self.rounds.append(found)
-        self.store.set_meta(rounds=self.rounds)  # from here on the round is complete
+        self.store.set_meta(rounds=self.rounds)  # now the round is complete
         if kept:
             self.now, self.number = new, found["number"]
         for path in self.folder.glob("round_*.pt"):
@@ -154,7 +154,7 @@ class Rounds:
         return found
 
     def improve(self, count: int) -> int:
-        """Find boxes anew in the next `count` images that nobody has opened; returns in how many."""
+        """Find new boxes in up to `count` images that nobody has opened; returns the number of images."""
         detector, dataset = detector_name(self.weights, self.number), self.training_set.dataset
         names = self.store.outdated(detector, count)
         rows = {image_id: index for index, image_id in enumerate(dataset.image_ids)}
@@ -176,7 +176,7 @@ class Rounds:
         return (scores.to("cpu") for scores in found)
 
     def _ap(self, detector: _Detector, held: Mapping[str, ReviewedBoxes]) -> float | None:
-        """AP50 in percent on the images that are held out, the mean of the classes that they show."""
+        """AP50 in percent on the held-out images, averaged over the classes that they show."""
         dataset = self.training_set.dataset
         rows = [index for index, image_id in enumerate(dataset.image_ids) if image_id in held]
         student = isinstance(detector.network, FasterRCNN)
@@ -195,11 +195,11 @@ class Rounds:
     ) -> _Detector:
         """A copy of the detector, after a round of training."""
         new, folder = self._load(self.now.path), self.folder / "round"
-        shutil.rmtree(folder, ignore_errors=True)  # of a round that was killed
+        shutil.rmtree(folder, ignore_errors=True)  # left by a killed round
         folder.mkdir(parents=True)
         training_set = replace(self.training_set, reviewed=reviewed)
         student = isinstance(new.network, FasterRCNN)
-        cfg = short_cfg(student_cfg(self.cfg) if student else self.cfg, number)
+        cfg = round_cfg(student_cfg(self.cfg) if student else self.cfg, number)
         seed_everything(cfg.seed, cfg.deterministic)
         batches: DataLoader
         if isinstance(new.network, FasterRCNN):
@@ -212,7 +212,7 @@ class Rounds:
         frozen.requires_grad_(False)
         new.network.register_forward_pre_hook(
             lambda *_: frozen.eval() and None
-        )  # batch norm has weights, too
+        )  # keep the statistics of batch norm
         make_steps(
             new.network,
             (lambda losses, batch: losses) if student else build_criterion(cfg),
@@ -231,7 +231,7 @@ class Rounds:
     def _student_batches(
         self, cfg: Settings, training_set: TrainingSet, held: Mapping[str, ReviewedBoxes]
     ) -> DataLoader:
-        """Batches of reviewed boxes, and in other images of those that were found and are sure."""
+        """Batches of reviewed boxes and, from other images, of found boxes with high scores."""
         dataset, starts = training_set.dataset, self.store.starts()
         rows = {image_id: index for index, image_id in enumerate(dataset.image_ids)}
         found = {find_id(name, rows): start for name, start in starts.items()}
@@ -240,7 +240,7 @@ class Rounds:
             known = training_set.reviewed.get(image_id)
             drawn.append(known is not None)
             if known is None:
-                known = _sure_boxes(found.get(image_id, {"boxes": []}), dataset.class_names)
+                known = _confident_boxes(found.get(image_id, {"boxes": []}), dataset.class_names)
                 drawn[-1] = image_id not in held and len(known.boxes) > 0
             boxes.append(_annotation(image_id, known))
         factors = draw_factors(cfg, training_set)
@@ -257,9 +257,9 @@ class Rounds:
         return build_box_loader(cfg, images, start=0, factors=factors)
 
 
-def _sure_boxes(start: Mapping[str, Any], class_names: Sequence[str]) -> ReviewedBoxes:
-    """The boxes of an image that nobody has reviewed, as far as the detector is sure of them."""
-    sure = [box for box in start["boxes"] if (box["score"] or 0.0) >= _SURE]
+def _confident_boxes(start: Mapping[str, Any], class_names: Sequence[str]) -> ReviewedBoxes:
+    """The boxes with high scores in an image that nobody has reviewed."""
+    sure = [box for box in start["boxes"] if (box["score"] or 0.0) >= _LEAST_SCORE]
     labels = [class_names.index(box["label"]) for box in sure]
     boxes = torch.tensor([box["box"] for box in sure]).reshape(-1, 4)
     return ReviewedBoxes(boxes, torch.tensor(labels, dtype=torch.int64), complete=False)
@@ -270,7 +270,7 @@ def _annotation(image_id: str, known: ReviewedBoxes) -> Annotation:
 
 
 class _Boxed:
-    """A data set with other boxes than its own."""
+    """A data set whose boxes are replaced."""
 
     def __init__(self, dataset: AnnotatedImages, boxes: Sequence[Annotation]) -> None:
         self.class_names, self.image_ids = dataset.class_names, dataset.image_ids

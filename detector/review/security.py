@@ -1,6 +1,6 @@
-"""What stands before the pages of a local server: only this browser, only this page, nothing from elsewhere.
+"""Protects a local server: it answers only the page itself, in the browser that has the token.
 
-A page of another site can make a browser send requests to 127.0.0.1, and a name of its own can point there.
+Other sites can make a browser send requests to 127.0.0.1, and can let a host name of theirs point there.
 """
 
 import hmac
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MOST_BYTES = 1 << 20  # of the body of a request
-_MOST_OF_TASKS = 32 << 20  # of one of Label Studio, which sends up to 100 tasks
+_MOST_OF_TASKS = 32 << 20  # the same for Label Studio, which sends up to 100 tasks
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -30,12 +30,13 @@ _HEADERS = {
 class Guard:
     """Lets requests through that carry the token and come from the page itself.
 
-    The token is in the address that the server prints; the first answer puts it into a cookie and leads to
-    the address without it, so that it stays out of the history.
+    The token is in the address that the server prints; the first answer puts it into a cookie and redirects
+    to the address without it, so that it stays out of the history.
 
     Args:
-        port: of the server, for the name of the cookie: those of 127.0.0.1 are sent to all its ports.
-        programs: path before which no browser may ask, with a token of its own: programs have no cookie.
+        port: port of the server, for the name of the cookie: browsers send cookies to all ports of a host.
+        programs: prefix of the paths for programs, with a token of its own because they have no cookies;
+            browsers may not use it.
     """
 
     def __init__(self, app: ASGIApp, token: str, port: int, *, programs: str = "") -> None:
@@ -43,7 +44,7 @@ class Guard:
         self.programs = programs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # websockets are none of ours; lifespan is
+        if scope["type"] != "http":  # websockets are not used
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             else:
@@ -64,7 +65,7 @@ class Guard:
         await (answer or self.app)(scope, limited, with_headers)
 
     def _check(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not let through; None: it is."""
+        """The answer to a rejected request; None: it is accepted."""
         headers = _headers(scope)
         host = headers.get("host", "")
         if host.rpartition(":")[0] not in HOSTS and host not in HOSTS:
@@ -113,7 +114,7 @@ class Guard:
 
 
 def _check_program(scope: Scope, headers: Mapping[str, str]) -> Response | None:
-    """The answer to a request of a program that is not let through; browsers name where they come from."""
+    """The answer to a rejected request of a program; browsers are recognized by their headers."""
     if "origin" in headers or "sec-fetch-site" in headers:
         return PlainTextResponse("this address is not for browsers", 403)
     if scope["method"] != "GET" and headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -122,7 +123,7 @@ def _check_program(scope: Scope, headers: Mapping[str, str]) -> Response | None:
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    """The headers; one that is there twice counts as missing, since it is not known which is meant."""
+    """The headers; one that occurs twice counts as missing, because it is ambiguous."""
     found: dict[str, str] = {}
     twice = set()
     for name, value in scope["headers"]:
@@ -140,7 +141,7 @@ def _cookies(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """A body that is longer than it said is cut: its end never comes."""
+    """Disconnect if the body is longer than allowed."""
     total = 0
 
     async def limited() -> Any:

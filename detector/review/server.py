@@ -30,7 +30,7 @@ _LARGEST = 2**53  # of the integers that JavaScript and SQLite both hold
 
 
 def read_page() -> dict[str, tuple[bytes, str]]:
-    """Content and type of each file of the page, by its name; no request leads to any other file."""
+    """Content and type of each file of the page, by its name; no other file is served."""
     folder = files("detector.review") / "page"
     found = (file for file in folder.iterdir() if file.is_file())
     return {
@@ -41,7 +41,7 @@ def read_page() -> dict[str, tuple[bytes, str]]:
 
 
 class Application:
-    """What the server answers. Bodies and answers are JSON, pictures excepted."""
+    """The endpoints of the server. Bodies and answers are JSON, except for pictures."""
 
     def __init__(
         self, store: Store, pictures: Pictures, title: str, learning: Learning, programs: str = ""
@@ -79,7 +79,7 @@ class Application:
         ]
 
     def _answer(self, function: Any) -> Any:
-        """An endpoint: the function in a thread, from the body of a request to an answer, errors as JSON."""
+        """An endpoint that calls the function in a thread with the body of a request; errors become JSON."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -182,7 +182,7 @@ def make_app(
     """The server as an ASGI application, behind its guard.
 
     Args:
-        learning: what the detector learns meanwhile, as :meth:`detector.review.learner.Learner.status` says.
+        learning: returns the status of training, see :meth:`detector.review.learner.Learner.status`.
         label_studio: token of the address for Label Studio; "": there is none.
     """
     programs = f"{PREFIX}{label_studio}/" if label_studio else ""
@@ -201,7 +201,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _failure(error: Exception) -> Response:
-    """The answer to an error; one that nobody expects goes to the log as well."""
+    """The answer to an error; an unexpected one is logged as well."""
     if isinstance(error, Busy):
         status, message = 409, str(error)
     elif isinstance(error, sqlite3.Error):

@@ -1,4 +1,4 @@
-"""From the config of a run to what the server needs: the file of the review and the pictures."""
+"""Opens the review of a run: its file and its pictures, for the server."""
 
 import logging
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ from detector.utils.files import file_digest
 
 logger = logging.getLogger(__name__)
 
-_MOST_CHOSEN = 1000  # images that are ordered by their differences, which takes longer with each
-_SIMILAR = 30  # images that are known as similar to one
+_MOST_CHOSEN = 1000  # images that are ordered by diversity, which takes longer the more there are
+_SIMILAR = 30  # most similar images to store for each image
 
 
 class Session(NamedTuple):
-    """What :func:`detector.review.server.make_app` takes."""
+    """Arguments of :func:`detector.review.server.make_app`."""
 
     store: Store
     pictures: Pictures
@@ -57,13 +57,13 @@ def open_session(
 ) -> Session:
     """Open the review of a run; where there is none, or the detector has changed, find boxes first.
 
-    Images that a person has begun with keep the boxes that they had. Those with reviewed boxes in
-    DATASETS.BOXED are left out.
+    Images that a person has opened keep their boxes. Images with reviewed boxes in DATASETS.BOXED are left
+    out.
 
     Args:
         config_file, overrides: as :func:`detector.labeling.suggest.suggest` takes them.
-        file: of the review; None: review.sqlite in the folder of the run.
-        boxes, reviewed: a file of another tool to go on from, as :func:`review_import` takes it.
+        file: the file of the review; None: review.sqlite in the run folder.
+        boxes, reviewed: a file of another tool to start from, see :func:`review_import`.
 
     Raises:
         UserError, OSError: there is no detector, no image, or a file cannot be used.
@@ -73,7 +73,7 @@ def open_session(
     dataset, cfg = training_set.dataset, name_classes(cfg, training_set.dataset)
     file = Path(cfg.output_dir) / f"review{SUFFIX}" if file is None else file
     if file.suffix != SUFFIX:
-        raise UserError(f"{file} is no name for the file of a review, expected the suffix {SUFFIX}")
+        raise UserError(f"{file} cannot be the file of a review, expected the suffix {SUFFIX}")
     student = find_checkpoint(cfg.output_dir)
     imported = None if boxes is None else _import(boxes, reviewed, dataset)
     store = Store(file, dataset.class_names)
@@ -153,12 +153,12 @@ def _find_boxes(
 
 
 def detector_name(weights: Path, number: int = 0) -> str:
-    """What the file calls a detector: a digest of its first weights, and the round that it has learned in."""
+    """The name of a detector in the file: a digest of its original weights, and its round of training."""
     return f"{file_digest(weights)[:12]}-{number}"
 
 
 def new_image(dataset: AnnotatedImages, index: int, found: FoundBoxes, detector: str) -> NewImage:
-    """A row of the file from what a detector, or an imported file, says of an image."""
+    """A row of the file, from the boxes of a detector or an imported file in an image."""
     shown, unknown = dataset.labels(index).bool(), dataset.unknown(index)
     tags, unsure = (
         [dataset.class_names[i] for i in classes.nonzero()[:, 0].tolist()]

@@ -1,4 +1,4 @@
-"""The file of a review, written: images, actions, and who works on which image."""
+"""Writes the file of a review: images, actions, and who works on which image."""
 
 import json
 import sqlite3
@@ -13,11 +13,11 @@ from detector.data.formats import review_file
 from detector.data.formats.review_file import Action, State, replay
 from detector.utils.errors import DataError, UserError, describe_value, shortened
 
-LEASE = 600.0  # seconds for which an image is of the person who last asked for it or changed it
+LEASE = 600.0  # seconds for which an image is reserved for the person who last opened or changed it
 ORDERS = ("suggested", "doubtful", "tags", "class", "similar", "skipped")
-# No browser has the image, and no action is of it: until is kept when a browser ends without a word.
+# No browser has opened the image, and it has no action; a browser that crashes leaves `until` set.
 _UNOPENED = "until IS NULL AND id NOT IN (SELECT image FROM actions)"
-_MOST_ACTIONS = 5000  # of an image, since each one is checked against all before
+_MOST_ACTIONS = 5000  # of an image, since all are replayed for each new one
 
 
 class NewImage(NamedTuple):
@@ -34,20 +34,20 @@ class NewImage(NamedTuple):
 
 
 class Busy(Exception):
-    """Another person works on the image, or it has other boxes by now."""
+    """Another person works on the image, or its boxes have changed."""
 
 
 class Store:
     """The file of one review. All methods may be called from several threads, and by several processes.
 
-    An action is in the file, and the file on the disk, when :meth:`record` returns.
+    When :meth:`record` returns, the action is on the disk.
 
     Args:
-        path: an existing file goes on.
-        class_names: those of the detector.
+        path: created if it does not exist, else continued.
+        class_names: the classes of the detector.
 
     Raises:
-        UserError: the file is of other classes, or another file.
+        UserError: the file has other classes, or is not the file of a review.
     """
 
     def __init__(self, path: Path, class_names: Sequence[str]) -> None:
@@ -56,7 +56,7 @@ class Store:
         try:
             self._file = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
             self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute("PRAGMA synchronous = FULL")  # else WAL may lose what was last written
+            self._file.execute("PRAGMA synchronous = FULL")  # otherwise WAL may lose the last writes
             with self._transaction():
                 self._create()
         except sqlite3.Error as error:
@@ -112,7 +112,7 @@ class Store:
         return found[0][0] if found else None
 
     def add_images(self, images: Iterable[NewImage], meta: Mapping[str, str]) -> None:
-        """Add images in the order of the suggestion; those that a person has opened stay as they are."""
+        """Add images in their order; images that a person has opened stay unchanged."""
         with self._transaction():
             for place, image in enumerate(images):
                 (height, width), start = image.size, image.start
@@ -133,7 +133,7 @@ class Store:
                 self._file.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def improve(self, images: Iterable[NewImage]) -> int:
-        """Replace the boxes of images that nobody has opened or decided; returns of how many."""
+        """Replace the boxes of images that nobody has opened or decided; returns the number of images."""
         rows = [
             (json.dumps(image.start), json.dumps(image.candidates), image.doubt, image.tag_doubt, image.name)
             for image in images
@@ -146,7 +146,7 @@ class Store:
             return sum(self._file.execute(query, row).rowcount for row in rows)
 
     def outdated(self, detector: str, count: int) -> list[str]:
-        """The names of the next images that :meth:`improve` may change and another detector has boxed."""
+        """The names of the next images with boxes of another detector that :meth:`improve` may replace."""
         query = (
             f"SELECT name FROM images WHERE NOT decided AND NOT skipped AND {_UNOPENED} "
             "AND json_extract(start, '$.detector') IS NOT ? ORDER BY place LIMIT ?"
@@ -154,7 +154,7 @@ class Store:
         return [name for (name,) in self._rows(query, (detector, count))]
 
     def starts(self) -> dict[str, dict[str, Any]]:
-        """What each image began with, by its name; see `start_of`."""
+        """The start of each image, by its name; see `start_of`."""
         return {name: json.loads(start) for name, start in self._rows("SELECT name, start FROM images")}
 
     def names(self) -> dict[int, str]:
@@ -184,7 +184,7 @@ class Store:
         return [json.loads(body) for (body,) in rows]
 
     def state(self, number: int) -> State:
-        """What is known of an image after all its actions."""
+        """The state of an image after all its actions."""
         return self._replayed(self.image(number))
 
     def _replayed(self, image: dict[str, Any]) -> State:
@@ -198,14 +198,14 @@ class Store:
 
         Args:
             number: of the image.
-            actions: each with a key of its own. One whose key is in the file has been written before, by a
-                call whose answer was lost, and is left out.
-            seen: the detector whose boxes the person saw; None: not known.
+            actions: pairs of a unique key and an action. Actions whose key is in the file are skipped: they
+                were written by an earlier call whose answer was lost.
+            seen: the detector whose boxes the person saw; None: unknown.
 
         Raises:
-            Busy: another person works on the image, or it has other boxes by now.
+            Busy: another person works on the image, or its boxes have changed.
             DataError: there is no such image, or an action is not possible.
-            sqlite3.Error: nothing could be written, as where the disk is full; the file is as before.
+            sqlite3.Error: the write failed, for example because the disk is full; the file is unchanged.
         """
         now = time.time()
         with self._transaction():
@@ -252,12 +252,12 @@ class Store:
         near: int | None = None,
         held: Sequence[int] = (),
     ) -> list[dict[str, Any]]:
-        """The next images that nobody else works on, for this person from now on; see :meth:`image`.
+        """Reserve the next images that nobody else works on for this person; see :meth:`image`.
 
         Args:
-            order: one of `ORDERS`: as detector suggest; the most doubtful boxes first; the tags that
-                the detector believes least first; of the class `label`; similar to the image `near`; skipped.
-            held: images that the person has already.
+            order: one of `ORDERS`: that of detector suggest; the most doubtful boxes first; the least likely
+                tags first; images of the class `label`; images similar to the image `near`; skipped ones.
+            held: images that the person already has.
         """
         if order not in ORDERS:
             raise DataError(f"the order is {describe_value(order)}, expected one of {', '.join(ORDERS)}")
@@ -289,12 +289,12 @@ class Store:
             return [self._image(number) for number in numbers]
 
     def release(self, person: str) -> None:
-        """Let others have the images of a person."""
+        """Make the images of a person available to others."""
         with self._transaction():
             self._file.execute("UPDATE images SET until = NULL WHERE person = ?", (person,))
 
     def undecided_boxes(self, person: str, label: str, count: int) -> list[dict[str, Any]]:
-        """Undecided boxes of a class, the best first, in images that are this person's from now on."""
+        """Undecided boxes of a class, best first, whose images are reserved for this person."""
         now = time.time()
         rows = self._rows(
             "SELECT DISTINCT images.id FROM images, json_each(start, '$.boxes') WHERE NOT decided AND NOT "
@@ -315,7 +315,7 @@ class Store:
         return best
 
     def progress(self, last: int = 30) -> dict[str, Any]:
-        """How many images are decided and skipped, and what the last decided ones needed, oldest first.
+        """How many images are decided and skipped, and the corrections in the last ones, oldest first.
 
         A correction is a box that was added, moved, given another class or rejected.
         """

@@ -141,7 +141,10 @@ def test_an_empty_annotation_and_a_skipped_task(app, store: Store) -> None:
 def test_an_image_that_somebody_works_on_is_refused_and_told(app, store: Store, caplog) -> None:
     store.next_images("ann", 1)
     assert call(app, "webhook", request("webhook")).status == 409
-    assert "not taken from Label Studio, which does not tell: somebody else works on image 1" in caplog.text
+    assert (
+        "an annotation of Label Studio was not saved, which it does not show: somebody else works on image 1"
+        in caplog.text
+    )
     assert store.image(1)["actions"] == []
 
 

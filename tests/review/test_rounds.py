@@ -72,7 +72,7 @@ def test_one_in_five_images_is_held_out_by_its_name() -> None:
 @pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_has_short_rounds(recipe: Path) -> None:
     cfg = load_cfg(recipe, ())
-    short = training.short_cfg(cfg, 3)
+    short = training.round_cfg(cfg, 3)
     assert (short.solver.max_iter, short.seed) == (2, cfg.seed + 3)
     assert short.solver.base_lr < cfg.solver.base_lr
 

@@ -222,5 +222,5 @@ def test_a_file_of_other_classes_or_another_file_is_refused(store: Store, tmp_pa
     with pytest.raises(UserError, match=r"text\.sqlite"):
         Store(tmp_path / "text.sqlite", CLASSES)
     sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE a (b)").connection.close()
-    with pytest.raises(UserError, match="none of detector review"):
+    with pytest.raises(UserError, match="not one of detector review"):
         Store(tmp_path / "other.sqlite", CLASSES)
