@@ -106,11 +106,11 @@ def run(config_file: str, overrides: Sequence[str], check_only: bool, force: boo
 
 
 def check_files(cfg: Settings, recipe: Settings) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """What the files of a config are, by name, and what is wrong with them for the recipe."""
+    """Facts about the files of a config, by name, and how they differ from the recipe."""
     source = cfg.model.weights
     if source and not source.startswith("pypi:") and not Path(source).is_file():
         raise UserError(  # before the proposals are measured, which takes a while
-            f"MODEL.WEIGHTS {source} is no file: make it with tools/convert_weights.py (docs/voc.md)"
+            f"MODEL.WEIGHTS {source} is not a file: make it with tools/convert_weights.py (docs/voc.md)"
         )
     checks: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
@@ -181,7 +181,7 @@ def proposal_problems(measured: Mapping[str, Any]) -> list[str]:
 
 
 def weights_origin(source: str) -> str:
-    """Whose VGG16 the weights are: "Caffe", "torchvision", or "random" for none; told by the first layer."""
+    """The origin of VGG16 weights by their first layer: "Caffe", "torchvision", or "random" for none."""
     if source == "":
         return "random"
     first = load_weights(source).tensors.get("features.0.weight")
@@ -198,7 +198,7 @@ def published_figures(config_file: Path) -> dict[str, float] | None:
 
 
 def report(result: Mapping[str, Any]) -> str:
-    """The figures beside the published ones, as text."""
+    """The figures next to the published ones, as text."""
     lines = [
         f"{result['recipe']}, {result['steps']} steps, {timedelta(seconds=round(result['train_seconds']))}"
     ]
@@ -208,7 +208,7 @@ def report(result: Mapping[str, Any]) -> str:
         shown = (f"{value:.1f}" if value is not None else "-" for value in (found, published))
         lines.append("{:<20}{:>8}{:>11}".format(title, *shown))
     lines.append(
-        "Seeds differ: MIST's author calls 1 to 3 points common, and three seeds of ours on other data span "
+        "Seeds differ: MIST's author calls 1 to 3 points common, and three seeds on our other data span "
         "1 to 15, mostly less than 8. Take a difference of 1 point for noise (docs/recipes.md)."
     )
     if result["problems"]:

@@ -1,6 +1,6 @@
 """Differentiable ops with CPU and CUDA kernels, and re-exports of related ops of torch and torchvision.
 
-Only torch is needed. Those of torchvision are imported when they are first asked for.
+Only torch is required. Ops of torchvision are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -140,7 +140,7 @@ def _wanted_gradients(ctx) -> tuple[bool, ...]:
 
 
 def _is_wanted(node: Any) -> bool:
-    """Whether the backward pass goes on to a node."""
+    """Whether the backward pass reaches a node."""
     try:
         return torch._C._will_engine_execute_node(node)
     except RuntimeError:  # a leaf that torch.autograd.grad has asked for; this takes 20 us

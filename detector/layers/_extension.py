@@ -59,7 +59,7 @@ def recipe() -> Recipe:
     torch_headers = Path(torch.__file__).parent / "include"
     paths = [f"-ffile-prefix-map={CSRC}/=", f"-ffile-prefix-map={torch_headers}/="]
     # Python's own flags contain -g, a third of the compile time. Square roots of vectors set no errno.
-    # Hidden: torch's classes are, too, and no other library needs what is ours.
+    # Hidden visibility, as for torch's classes: no other library uses these symbols.
     cxx_flags = [*flags, *paths, "-g0", "-fno-math-errno", "-fvisibility=hidden"]
     nvcc_flags = [*flags, "-DUSE_CUDA", *compress, *(f"-Xcompiler={path}" for path in paths)]
     return Recipe([str(s) for s in sources], str(CSRC), cxx_flags, nvcc_flags, cuda_home, note)

@@ -6,12 +6,12 @@ from torch import Tensor
 
 def is_channels_last(tensor: Tensor) -> bool:
     """Whether the tensor is channels-last and not contiguous as well, as with a single channel."""
-    if not torch.jit.is_scripting():  # noqa: SIM102  torch.jit.script skips what follows only so
+    if not torch.jit.is_scripting():  # noqa: SIM102  torch.jit.script skips the branch only in this form
         if torch._C._are_functorch_transforms_active():
             return False  # vmap does not know; the result is then contiguous
     return (
         tensor.dim() == 4
-        and not tensor.is_contiguous()  # first: torch.export knows the answer whatever the sizes are
+        and not tensor.is_contiguous()  # first: torch.export knows the answer for all sizes
         and tensor.is_contiguous(memory_format=torch.channels_last)
     )
 

@@ -1,4 +1,4 @@
-"""Which kernel computes an op and why, also on a GPU that is not there. Tables: csrc/*_plan.h."""
+"""Tells which kernel computes an op and why, also for a GPU that is not present. Tables: csrc/*_plan.h."""
 
 import ctypes
 import functools
@@ -33,8 +33,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One kernel of an op: whether it runs, whether it takes the problem, what it takes, why it is there, and
-    its launch where that depends on the problem and the compute capability alone."""
+    """One kernel of an op: whether it runs and supports the arguments, what it supports, and why it exists.
+
+    `launch` is set if it depends on the arguments and the compute capability alone.
+    """
 
     name: str
     runs: bool
@@ -138,7 +140,7 @@ def _depthwise_passes(
 
 
 def _stopped(candidates: list[Candidate], stopped: bool) -> list[Candidate]:
-    """None of them runs if another one does."""
+    """The candidates, of which none runs if `stopped`."""
     return [replace(c, runs=c.runs and not stopped) for c in candidates]
 
 

@@ -113,7 +113,7 @@ def build_criterion(cfg: Settings) -> Criterion:
         regression = StreamRegressionLoss(options.weight, options.box_reduction)
     elif options.enabled:
         labels = _refinement(cfg, "oicr") if options.labels == "top1" else refinement
-        assert labels is not None  # WSDDN has no clusters, and the config refuses to regress to them
+        assert labels is not None  # the config rejects regression with WSDDN, which has no clusters
         regression = RegressionLoss(labels, options.weight, options.box_reduction)
     return Criterion(
         refinement,

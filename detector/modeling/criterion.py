@@ -68,7 +68,7 @@ class Criterion:
         regression: RegressionLoss | StreamRegressionLoss | None = None,
     ) -> None:
         if refinement is None and isinstance(regression, StreamRegressionLoss):
-            raise ValueError("StreamRegressionLoss is of the refinement streams, and refinement is None")
+            raise ValueError("StreamRegressionLoss needs refinement streams, but refinement is None")
         self.refinement = refinement
         self.mil_reduction = mil_reduction
         self.stream_weights = tuple(stream_weights) if refinement else ()
@@ -76,7 +76,7 @@ class Criterion:
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         if self.regression is not None and outputs.regression is None:
-            raise ValueError("the criterion has a loss of regressed boxes, but the model regresses none")
+            raise ValueError("the criterion has a loss for regressed boxes, but the model regresses none")
         losses = {"mil": self._mil_loss(outputs, batch)}
         outputs = _without_unknown(outputs, batch)
         probs, branch = outputs.refinements, outputs.regression

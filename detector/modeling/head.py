@@ -50,7 +50,7 @@ class ImageHead(nn.Module):
         self.classes = nn.Linear(in_channels, num_classes)
 
     def forward(self, features: Tensor, tiles: Tensor | None = None) -> Tensor:
-        """Logits (B, C) from the maps (T, D, H, W) of T tiles, of each image as many as `tiles` (B,) says."""
+        """Logits (B, C) from the maps (T, D, H, W) of T tiles; `tiles` (B,) counts those of each image."""
         largest = features.amax(dim=(2, 3))  # (T, D)
         return self.classes(largest if tiles is None else max_per_image(largest, tiles))
 
@@ -98,7 +98,7 @@ class Head(nn.Module):
                 proposals then compares the difference between a proposal and its context. A part of an
                 object, whose context is the rest of it, therefore scores lower than the whole object: the
                 contrastive model of ContextLocNet (Kantorov et al., arXiv 1609.04331).
-            weights (Tensor[sum R]): how many proposals of its image each stands for; None: itself.
+            weights (Tensor[sum R]): how many proposals of its image each represents; None: itself.
         """
         class_logits = self.classes(features).float()  # (sum R, C)
         by_class = class_logits.softmax(dim=1) if class_logits.shape[1] > 1 else class_logits.sigmoid()

@@ -9,8 +9,8 @@ from detector.utils.exporting import is_exporting
 def softmax_per_image(logits: Tensor, counts: Tensor, weights: Tensor | None = None) -> Tensor:
     """Softmax of logits (sum R, C) over the proposals of the same image; counts (B,) int64 on the CPU.
 
-    With `weights` (sum R,), how many proposals each stands for, exp(x_r) / sum_s w_s exp(x_s): the sum is the
-    estimate of that over all proposals of the image.
+    With `weights` (sum R,), the number of proposals that each represents, exp(x_r) / sum_s w_s exp(x_s): the
+    sum estimates that over all proposals of the image.
     """
     if weights is not None:
         shift = weights.log()[:, None]

@@ -42,7 +42,7 @@ def vote_boxes(found: Detections, scores: Scores, voting_iou: float) -> Detectio
 
     Args:
         found: boxes of `scores`.
-        voting_iou: the mean is of the boxes whose IoU with the found one is at least this; 0: boxes stay.
+        voting_iou: least IoU with the found box to enter the mean; 0: boxes stay unchanged.
     """
     if not voting_iou:
         return found

@@ -1,7 +1,7 @@
 """Refinement streams: pseudo labels from the scores of one stream, and the losses of the next one.
 
-A pseudo-label rule looks at one image and picks seeds, proposals that are taken for objects. The rest is the
-same for every rule: each proposal gets the class of its nearest seed, or background, and a loss compares that
+A pseudo-label rule picks the seeds of one image, proposals that count as objects. The rest is the same for
+every rule: each proposal gets the class of its nearest seed, or background, and a loss compares that
 with the probabilities of the stream. OICR, PCL and MIST have a compiled op for a whole batch; any other rule
 is a plain PyTorch function (docs/adding_a_method.md adds one).
 """
@@ -21,7 +21,7 @@ from detector.structures import Batch, box_iou
 
 
 class Seeds(NamedTuple):
-    """The S proposals of one image that a rule takes for objects."""
+    """The S proposals of one image that count as objects according to a rule."""
 
     rows: Tensor  # (S,) int64, each proposal at most once
     classes: Tensor  # (S,) int64, 0..C-1
@@ -127,8 +127,8 @@ class Refinement:
         pseudo = with_reviewed(pseudo, batch, self.member_iou)
         if batch.weights is None:
             return pseudo
-        # The losses are means over the proposals that are here: with these factors, estimates of the mean
-        # over all proposals of an image.
+        # The losses are means over the drawn proposals. These factors make them estimates of the mean over
+        # all proposals of an image.
         total = sum_per_image(batch.weights[:, None], batch.counts)[batch.owners, 0]  # (sum R,)
         shown = batch.counts.to(total.device, non_blocking=True)[batch.owners]
         return pseudo._replace(weights=pseudo.weights * (batch.weights * shown / total))

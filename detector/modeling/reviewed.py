@@ -1,4 +1,4 @@
-"""Pseudo labels and MIL scores of images of which a person has reviewed boxes or given points and counts."""
+"""Pseudo labels and MIL scores of images with reviewed boxes, points or counts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from detector.layers import assign_to_seeds
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.structures import Batch, Hints, ReviewedBoxes, box_iou
 
-_AT_OBJECT_IOU = 0.5  # from which a proposal is at an object
+_AT_OBJECT_IOU = 0.5  # from this IoU on, a proposal is at an object
 T = TypeVar("T", ReviewedBoxes, Hints)
 
 
@@ -73,7 +73,7 @@ def only_at_objects(mil: Tensor, batch: Batch) -> Tensor:
 
 
 def _each_image(batch: Batch, known: Sequence[T | None]) -> Iterator[tuple[slice, Tensor, T]]:
-    """Rows and boxes (R, 4) of the proposals of each image that has some and of which something is known."""
+    """Rows, boxes (R, 4) of the proposals, and the known value of each image that has both."""
     start = 0
     for boxes, value in zip(batch.boxes.split(batch.counts.tolist()), known, strict=True):
         if value is not None and len(boxes) > 0:

@@ -62,8 +62,8 @@ class WeakRCNN(nn.Module):
             rois (Tensor[sum R, 5]): image index, x1, y1, x2, y2 in pixels; images in order.
             counts (Tensor[B]): proposals per image, int64, on the CPU.
             sizes (Tensor[B, 2]): (height, width) of each image without its padding; None: there is none.
-            tiles (Tensor[B]): `images` are tiles, so many of each, int64, on the CPU; None: whole images.
-            weights (Tensor[sum R]): how many proposals of its image each stands for; None: itself.
+            tiles (Tensor[B]): number of tiles of each image, int64, on the CPU; None: `images` are whole.
+            weights (Tensor[sum R]): how many proposals of its image each represents; None: itself.
         """
         features = self.features(images, sizes)  # (B, D, H / stride, W / stride)
         box_features = self.box_features(features, rois)  # (sum R, F)
@@ -84,7 +84,7 @@ class WeakRCNN(nn.Module):
         return torch.where(inside[:, None], images, 0.0)
 
     def features(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
-        """What the backbone makes of images: (B, D, H / stride, W / stride); the arguments of a call."""
+        """Features (B, D, H / stride, W / stride) of the backbone; arguments as for a call."""
         images = self._normalize(images, sizes)
         if self.recompute_backbone and torch.is_grad_enabled():
             return checkpoint(self.backbone, images, use_reentrant=False)

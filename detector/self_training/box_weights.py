@@ -1,10 +1,10 @@
-"""Losses of Faster R-CNN that count less where boxes, or the lack of them, are a guess.
+"""Losses of Faster R-CNN with lower weights for uncertain boxes and uncertain background.
 
-A target says how many of its boxes, the first ones, a person has `reviewed` (), and whether it is `complete`
-(): these are all objects of the image. Reviewed boxes have the weight 1, pseudo boxes less, and so has the
-background of an image that is not complete, as it may show other objects. Where a target has `weights` (G,),
-the weight of a box is multiplied by its own. As in torchvision, sums are divided by the number of samples,
-whatever their weights: half the weight is half the gradient.
+In a target, `reviewed` () is the number of leading boxes that a person has reviewed; `complete` () says
+whether these are all objects of the image. Reviewed boxes have the weight 1, pseudo boxes less, and so has
+the background of an image that is not complete, as it may show other objects. If a target has `weights`
+(G,), the weight of a box is multiplied by its own. As in torchvision, sums are divided by the number of
+samples, whatever their weights: half the weight is half the gradient.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _BETA = 1 / 9  # of torchvision's smooth L1 losses of boxes
 def sample_weights(
     foreground: Tensor, matched: Tensor, target: Mapping[str, Tensor], pseudo_weight: float
 ) -> Tensor:
-    """The weights (R,) of the samples of one image, RoIs or anchors.
+    """The weights (R,) of the samples, RoIs or anchors, of one image.
 
     Args:
         foreground: (R,) bool.
@@ -59,13 +59,13 @@ def anchor_weights(
 def weighted_losses(
     classification: Tensor, deltas: Tensor, expected: Tensor, weights: Tensor, positive: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The sums of the weighted losses of R samples over R, of the classes and of the boxes.
+    """The weighted losses of classes and boxes, each summed over R samples and divided by R.
 
     Args:
         classification: (R,) losses.
         deltas, expected: (P, 4) of the foreground samples.
         weights: (R,).
-        positive: (P,) int64, which these are.
+        positive: (P,) int64, the indices of the foreground samples.
     """
     boxes = F.smooth_l1_loss(deltas, expected, beta=_BETA, reduction="none").sum(dim=1)  # (P,)
     count = len(classification)

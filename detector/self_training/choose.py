@@ -1,4 +1,4 @@
-"""Self-training: what a weak detector found becomes the boxes that another detector learns from."""
+"""Self-training: turns the detections of a weak detector into boxes for training another detector."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from detector.structures import (
     box_iou,
 )
 
-# A part of a group lies in it to this share, and parts overlap by less than this IoU.
+# Least share of a part that lies in its group, and largest IoU of two parts of a group.
 _INSIDE, _DISJOINT = 0.85, 0.1
 
 
@@ -36,7 +36,7 @@ def pseudo_boxes(
     reviewed: ReviewedBoxes | None = None,
     hints: Hints | None = None,
 ) -> Detections:
-    """Boxes to learn from: of each class that the image is labeled with, the best, and all that score more.
+    """Boxes to learn from: for each class of the image, the best box and all boxes above a threshold.
 
     Reviewed boxes come first, with the score 1. They are all boxes of an image whose review is complete;
     else they replace the best box of their class, and suppress others as NMS does.
@@ -47,13 +47,13 @@ def pseudo_boxes(
     Args:
         scores: of every proposal of the image, on any device. Boxes of less than a pixel are not taken.
         labels: (C,) on the CPU, 1 where the image shows the class, else 0: no other class gets a box.
-        score_threshold: beside the best box of a class, those that score more than this are taken; 1: none.
+        score_threshold: beside the best box of a class, boxes with higher scores are taken; 1: none.
         relative: the threshold is a share of the best score of the class in the image.
-        nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored goes.
-        drop_inside: of the boxes taken, one of which at least this share lies in a larger one of its class
-            goes, whatever its score; 0: none goes.
-        drop_groups: before that, a box that smaller ones of its class fill to at least this share goes, if
-            there are two or more that do not overlap: it holds a group of objects, not one; 0: none goes.
+        nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored is dropped.
+        drop_inside: a box is dropped, whatever its score, if at least this share of it is in a larger box of
+            its class; 0: none is.
+        drop_groups: before that, a box is dropped if two or more smaller boxes of its class that do not
+            overlap cover at least this share of it: it holds a group of objects; 0: none is.
         voting_iou: of :func:`detector.modeling.postprocess.vote_boxes`, which moves the boxes that are left;
             not those at points.
     """
@@ -91,13 +91,13 @@ def pseudo_boxes(
 
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:
-    """The mean of what several detectors say of the same proposals of one image, scores and boxes."""
+    """The mean scores and boxes of several detectors for the same proposals of one image."""
     boxes = torch.stack([result.boxes for result in scores]).mean(dim=0)
     return Scores(scores[0].image_id, boxes, torch.stack([result.scores for result in scores]).mean(dim=0))
 
 
 def inside_larger(found: Detections, share: float) -> Tensor:
-    """(D, D) whether of box i at least `share` lies in box j, which is larger and of the same class."""
+    """(D, D) whether at least `share` of box i lies in box j, which is larger and of the same class."""
     area = box_area(found.boxes)
     inside = box_intersection(found.boxes, found.boxes) >= share * area[:, None]
     return inside & (area[:, None] < area) & (found.labels[:, None] == found.labels)
@@ -120,7 +120,7 @@ def _without_groups(found: Detections, share: float) -> Detections:
 
 
 def _counted(found: Detections, hints: Hints) -> Detections:
-    """Of each class with a count no more boxes than that."""
+    """The best boxes of each class with a count, at most as many as the count; all boxes of others."""
     rank = (found.labels[:, None] == found.labels).tril(diagonal=-1).sum(dim=1)  # in the class
     most = hints.counts[found.labels]
     return found[(most == 0) | (rank < most)]
@@ -151,7 +151,7 @@ def _joined(first: Detections, second: Detections) -> Detections:
 
 
 def agreement(pseudo: Sequence[Annotation], annotations: Sequence[Annotation]) -> dict[str, float]:
-    """How good pseudo boxes are where the true ones are known: count, and precision and recall in percent.
+    """The number of pseudo boxes, and their precision and recall in percent, by the ground truth.
 
     A pseudo box is a true positive if its IoU with a ground-truth box of its class is at least 0.5, even if
     another one matches that box too, which is then found. Difficult objects count, iscrowd regions do not.

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from detector.structures import box_area, box_intersection
 
-_MOST = 2  # objects that an image gets
-_SCALES = 0.5, 1.5  # of an object, relative to the shorter sides of the two images
+_MOST = 2  # objects pasted into an image
+_SCALES = 0.5, 1.5  # range of the scale of an object, relative to the shorter sides of the images
 _AREA = 0.5  # of the image that one object covers at most
-_COVERED = 0.5  # share of a box that is covered when its object counts as gone
+_COVERED = 0.5  # share of a box above which it counts as covered and is dropped
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def paste_objects(
     As in Simple Copy-Paste (Ghiasi et al., arXiv 2012.07177) and Cut, Paste and Learn (Dwibedi et al., arXiv
     1708.01642), but with whole boxes, since nobody drew outlines, and without blending. Of each class only
     the first box of an image is pasted: pseudo boxes are sorted by score, and the best is right most often.
-    An object covers at most half of the target, and boxes of which it covers more than half go.
+    An object covers at most half of the target; boxes are dropped if more than half of them is covered.
 
     Args:
         target: its tensors stay as they are.

@@ -1,6 +1,6 @@
-"""Pseudo boxes from two sources: a weak detector, trained on tags, and a teacher that knows other things.
+"""Combines pseudo boxes of a weak detector, trained on tags, with those of a teacher, trained on other data.
 
-How far a class of the teacher is trusted is the lesser of two estimates of the precision of its boxes:
+The trust in a class of the teacher is the lower of two estimates of the precision of its boxes:
 
 * Tags. Where an image is known not to show a class, each of the teacher's boxes of it is false. If false
   boxes are as frequent in images that show it, their share there is known, for each threshold of the score.
@@ -28,18 +28,18 @@ from torch import Tensor
 from detector.layers import nms
 from detector.structures import Detections, Scores, TeacherBoxes, box_area, box_intersection, box_iou
 
-_SAME = 0.5  # IoU of two boxes of a class that are taken for one object
-_BESIDE = 0.1  # IoU of a box that is another opinion about the same place
+_SAME = 0.5  # IoU from which two boxes of a class count as one object
+_BESIDE = 0.1  # IoU from which two boxes compete for the same place
 _MUCH = 0.5  # a box with less than this share of the best score beside it is not supported
-_ALONE = 0.9  # share of objects that are found and right: with more, tags add little
+_ALONE = 0.9  # share of objects found and of boxes right, above which tags add little
 _INSIDE = 0.85  # share of a box that lies in another one of which it is a part
-_SAMPLE = 50  # proposals of an image that measure what is supported by chance
+_SAMPLE = 50  # proposals of an image from which support by chance is estimated
 _LEAST = 0.1  # a box of less weight is not learned
 
 
 @dataclass(frozen=True)
 class Support:
-    """What a weak detector says of the T boxes of a teacher in an image, and of C classes."""
+    """How far a weak detector supports the T boxes of a teacher in an image, and the C classes."""
 
     agreed: Tensor  # (T,) 1: it supports the box, 0: it does not; nan: the image does not show the class
     best: Tensor  # (C,) the score of its best box; this and the others are of classes that the image shows
@@ -56,7 +56,7 @@ class Support:
 
 @dataclass(frozen=True)
 class Trust:
-    """How far the C classes of a teacher are trusted, and why; all (C,) float32 in [0, 1].
+    """The trust in the C classes of a teacher and its reasons; all (C,) float32 in [0, 1].
 
     The agreement is nan where there is no weak detector, or it cannot tell: its own boxes are no better than
     chance.
@@ -71,12 +71,12 @@ class Trust:
 
     @property
     def of_boxes(self) -> Tensor:
-        """The weight of a box that the teacher alone has found: the precision of such, at least."""
+        """The weight of a box that only the teacher has found: a lower bound of their precision."""
         return torch.fmin(self.precision, self.agreement)  # of nan the other
 
     @property
     def overruling(self) -> Tensor:
-        """How far a box that the teacher did not find is none; the weight of such a box is 1 less this."""
+        """How far a box is doubted because the teacher did not find it; its weight is 1 minus this."""
         return self.of_boxes * (1 - self.unfound)
 
     def keeps(self, found: TeacherBoxes) -> Tensor:
@@ -97,11 +97,11 @@ class Trust:
 
 
 def support(found: TeacherBoxes, scores: Scores, shown: Tensor) -> Support:
-    """What a weak detector says of the boxes that a teacher found in an image.
+    """How far a weak detector supports the boxes that a teacher found in an image.
 
     Args:
         scores: of all proposals, of which the teacher's boxes may be some.
-        shown: (C,) bool, the tags; other classes are not looked at.
+        shown: (C,) bool, the tags; other classes are ignored.
     """
     boxes, values = scores.boxes.cpu(), scores.scores.cpu()  # (R, C, 4), (R, C)
     count, classes = values.shape
@@ -204,12 +204,12 @@ def _of_class(
     agreed = _at_least(sum(value for _, _, value in kept[True]) / len(kept[True]), len(kept[True]))
     agreement = _between(agreed, chance, best)
     _, confirmed, inside, anywhere, _ = torch.tensor([ours[row] for row in images[True]]).T  # (images,) each
-    # Ours may be parts of its boxes: how often the best one lies in these, compared with proposals anywhere.
+    # The weak detector may find parts: how often its best box lies in the teacher's, compared with proposals.
     within = _at_least(float((inside >= threshold).float().mean()), len(inside))
     by_chance = float(anywhere.mean())
-    if by_chance < best:  # else its boxes hold anything
+    if by_chance < best:  # otherwise the teacher's boxes contain any proposal
         agreement = max(agreement, _between(within, by_chance, best))
-    # Of our boxes `best` are right, by their scores, and those are among them that the teacher has, too.
+    # By its scores, `best` of the weak detector's boxes are right; some of these the teacher has found, too.
     both = float((confirmed >= threshold).float().mean())
     unfound = max(0.0, best - both) / (1 - both) if both < 1 else 0.0
     return threshold, precision, recall, denied, agreement, unfound
@@ -228,12 +228,12 @@ def _most_false(false: Tensor, counts: Mapping[bool, int]) -> Tensor:
 
 
 def _between(share: float, chance: float, best: float) -> float:
-    """Where a share lies from that by chance, 0, to the best that can be, 1; nan: these do not differ."""
+    """A share on a scale from chance, 0, to the best possible value, 1; nan if these do not differ."""
     return min(1.0, max(0.0, (share - chance) / (best - chance))) if best > chance else math.nan
 
 
 def _at_least(share: float, count: int) -> float:
-    """A share of so many less one standard deviation: the lower end of Wilson's interval."""
+    """A share of `count` minus one standard deviation: the lower end of Wilson's interval."""
     center, deviation = share + 0.5 / count, (share * (1 - share) / count + 0.25 / count**2) ** 0.5
     return (center - deviation) / (1 + 1 / count)
 
@@ -257,7 +257,7 @@ def fuse(
         ours: what the weak detector found, filtered by the tags.
         teacher: None: it has not seen the image.
         labels: (C,), more than 0 where the image shows the class: no other class gets a box.
-        fixed: so many of `ours`, the first, a person has reviewed: they stay, with the weight 1.
+        fixed: number of leading boxes of `ours` that a person has reviewed: they are kept with the weight 1.
         complete: these are all objects of the image.
     """
     weights = torch.ones(len(ours))
@@ -325,7 +325,7 @@ def select(teacher: TeacherBoxes, labels: Tensor, trust: Trust) -> TeacherBoxes:
 
 
 def _weighted(ours: Detections, boxes: Tensor, weights: Tensor, labels: Tensor, fixed: int) -> Detections:
-    """Boxes with weights as scores, those of the most weight first after the fixed ones."""
+    """Boxes with weights as scores, in descending order after the fixed ones."""
     rest = fixed + weights[fixed:].argsort(descending=True, stable=True)
     order = torch.cat([torch.arange(fixed), rest[weights[rest] >= _LEAST]])
     return Detections(ours.image_id, boxes[order], weights[order], labels[order])

@@ -12,7 +12,7 @@ _GRAY = 127  # between and around the images
 
 
 def mosaic(target: BoxedImage, source: Callable[[], BoxedImage], rng: np.random.Generator) -> BoxedImage:
-    """Four images around the center of one that is as large as `target`, which is one of them.
+    """Four images, one of them `target`, around the center of an image as large as `target`.
 
     As in YOLOv4 (Bochkovskiy et al., arXiv 2004.10934), but each image is there as a whole, as large as a
     quarter allows and in its own shape, so that no object is cut. Which image is in which quarter is random.

@@ -1,4 +1,4 @@
-"""The pseudo boxes of self-training: what a detector finds in its training split, written as a data set."""
+"""The pseudo boxes of self-training: detections in the training split, written as a data set."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _ORIGIN = "pseudo_origin.json"  # in the run folder: what the pseudo boxes were 
 
 
 def origin(cfg: Settings, weights: Sequence[Path]) -> dict[str, Any]:
-    """What the pseudo boxes depend on beside the data: the weights and the keys that choose boxes."""
+    """What the pseudo boxes depend on in addition to the data: the weights and the keys that choose boxes."""
     return {
         "weights": " ".join(file_digest(path) if path.exists() else "" for path in weights).strip(),
         **{key: value for key, value in cfg.values().items() if "pseudo_boxes" in KEYS[key].affects},
@@ -44,7 +44,7 @@ def check_origin(cfg: Settings, weights: Sequence[Path], folder: Path, data: Map
     """Refuse to continue with pseudo boxes that were made with other weights, keys or data.
 
     Args:
-        data: of :meth:`TrainingSet.describe`.
+        data: the result of :meth:`TrainingSet.describe`.
 
     Raises:
         UserError: names what differs.
@@ -53,10 +53,10 @@ def check_origin(cfg: Settings, weights: Sequence[Path], folder: Path, data: Map
         return
     before, now = read_json(folder / _ORIGIN, "origin of the pseudo boxes"), origin(cfg, weights)
     made_from = before.pop("data", None)
-    # A key that an older version did not have was off.
+    # A key that an older version did not have counts as off.
     differing = [key for key in {**now, **before} if (before.get(key) or 0) != (now.get(key) or 0)]
     if not any(path.exists() for path in weights) and "weights" in differing:
-        differing.remove("weights")  # nobody needs them where their boxes are
+        differing.remove("weights")  # the weights are not needed once their boxes exist
     if differing:
         raise UserError(
             f"{folder / 'pseudo'} was made with other values of {', '.join(differing)} than are given now "
@@ -86,7 +86,7 @@ def find_pseudo_boxes(
     """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
 
     Args:
-        weights: of the detector that finds them, or of several weak detectors, whose mean does.
+        weights: checkpoints of one detector, or of several weak detectors whose scores are averaged.
 
     Raises:
         UserError: one of several is a Faster R-CNN, which scores boxes of its own.

@@ -41,12 +41,12 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
         OUTPUT_DIR.
 
     Raises:
-        UserError, OSError: whatever the user can correct.
+        UserError, OSError: invalid configuration or data.
     """
     cfg = student_cfg(load_cfg(config_file, overrides))
     folder = Path(cfg.output_dir) / "self_train"
     paths = [Path(path) for path in weights] or [Path(cfg.output_dir) / "model_final.pt"]
-    # Others may have larger images to find pseudo boxes in.
+    # Other processes may have larger images and take longer to find pseudo boxes.
     with process_group(find_device(cfg.device), max(cfg.distributed.timeout, 3600.0)), ExitStack() as stack:
         with sync_errors():
             resume = resume or restarts() > 0
@@ -69,7 +69,7 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
 
 
 def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
-    """Train the student, and go on with a teacher; what is there already is not done again."""
+    """Train the student, then train it with a teacher; stages that are complete are skipped."""
     # With SELF_TRAIN.TEACHER_STEPS the student that learns the pseudo boxes is kept in a folder of its own.
     student = folder / "round_1" if cfg.self_train.teacher_steps else folder
     learned = student / "model_final.pt"

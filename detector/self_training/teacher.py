@@ -10,8 +10,8 @@ from torchvision.transforms import v2
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.structures import Detections, Scores, flip_boxes
 
-# What a student sees instead of the image: other colors and a part missing, and beside its teacher also less
-# detail. Nothing moves, so that the boxes stay where they are.
+# Strong augmentation of the student's images: other colors and an erased part; with a teacher also less
+# detail. Nothing moves, so boxes stay valid.
 _COLORS = v2.RandomApply([v2.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)], p=0.8)
 _ERASED = v2.RandomErasing(p=0.5, scale=(0.02, 0.2), ratio=(0.3, 3.3), value=0.5)
 _LESS_DETAIL = v2.RandomGrayscale(p=0.2), v2.RandomApply([v2.GaussianBlur(9, sigma=(0.1, 2.0))], p=0.5)
@@ -26,9 +26,9 @@ def distort_images(model: nn.Module, inputs: tuple[list[Tensor], ...]) -> tuple[
 
 
 def teacher_decay(steps: int) -> float:
-    """The decay of the average over `steps` steps: it forgets in a third of them, and in 1,000 at most.
+    """The decay of the average for `steps` steps, whose time constant is a third of them, at most 1,000.
 
-    So little of the first student is left at the end (exp(-3), 5 %). 300 steps give 0.99, 3,000 the 0.999
+    So little of the initial student remains at the end (exp(-3), 5 %). 300 steps give 0.99, 3,000 the 0.999
     that is usual in long training.
     """
     return max(0.0, 1 - max(3 / steps, 1e-3))

@@ -1,4 +1,4 @@
-"""What the commands share: arguments, exit statuses, and the number of cores to use."""
+"""Shared by the commands: arguments, exit statuses, and the number of cores to use."""
 
 import argparse
 import io
@@ -129,7 +129,7 @@ def run_command(command: Callable[[], object]) -> int:
 
 
 def _correctable(error: Exception) -> UserError | None:
-    """What to tell the user of an error that is not a bug, though not of a type of its own; None: a bug."""
+    """A UserError for an error of another type that is not a bug; None: it is a bug."""
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
     if isinstance(error, torch.OutOfMemoryError):

@@ -1,4 +1,4 @@
-"""Where configs are: a file, a run folder, or the name of one of the recipes that come with the package."""
+"""Finds configs: files, run folders, and the recipes that come with the package, by name."""
 
 import os
 import re

@@ -112,7 +112,7 @@ def process_group(device: torch.device, timeout: float) -> Iterator[None]:
         torch.cuda.set_device(local_rank())
         backend = "cpu:gloo,cuda:nccl"  # objects are sent between CPUs without waiting for a GPU
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **_own_store())
-    # After an error it stays open, because closing it could wait for a process that is gone.
+    # After an error it stays open, because closing it could wait for a process that has ended.
     yield
     dist.destroy_process_group()
 
@@ -188,7 +188,7 @@ def _own_store() -> dict[str, Any]:
     """Arguments of `init_process_group` that give each group its own prefix in torchrun's store.
 
     After a restart, torchrun reuses the store, in which gloo and NCCL would find the addresses of processes
-    that are gone (pytorch issue 135712). So would a second group of the same processes, such as that of
+    that have ended (pytorch issue 135712). So would a second group of the same processes, such as that of
     `detector.evaluate` after `detector.train`. The prefix has the number of restarts and of the groups that
     this process has joined since. On several machines the number of restarts may differ; see
     docs/distributed.md.

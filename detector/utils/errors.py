@@ -50,8 +50,8 @@ class MissingPackage(UserError, ImportError):
 def readable(message: str) -> str:
     """A message without the middle of very long lines, and without lines after the first 40.
 
-    What it quotes from a file may be of any length; what was found is told at the start of a line, and what
-    to do at its end.
+    Quotes from a file may have any length; a line says at its start what was found, and at its end what to
+    do.
     """
     lines = message.split("\n")
     if len(message) <= _LONGEST_LINE and len(lines) <= _MOST_LINES:
@@ -90,7 +90,7 @@ def check_path(name: str, value: object, expected: str) -> None:
 
 
 def missing_path_message(path: object) -> str:
-    """That a path does not exist; of an address such as https://..., that it is none."""
+    """The message that a path does not exist, or that an address such as https://... is not a path."""
     # A table's is below a folder, and pathlib makes one "/" of two.
     if found := re.search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", str(path)):
         return f"{found[1]}://{found[2]} is an address, expected a local file: download it first"
@@ -105,7 +105,7 @@ def shortened(texts: Sequence[str], most: int = 10, between: str = ", ") -> str:
 
 @dataclass
 class ErrorList:
-    """Everything that is wrong with a file, so that the user can correct it at once."""
+    """All mistakes in a file, so that the user can correct them together."""
 
     path: Path
     found: list[tuple[int, str]] = field(default_factory=list)  # line, or 0 of a file without lines; what
@@ -127,7 +127,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     while error:
         if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
             return True
-        # That which a clean-up that failed followed; not one that was raised `from None`.
+        # The original error if its clean-up failed; not one that was hidden by `from None`.
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return False
 

@@ -74,12 +74,12 @@ def name_beside(path: Path, prefix: str = "", suffix: str = "") -> Path:
 
 
 def temporary_beside(path: Path) -> Path:
-    """A name for what is to replace `path`, which no file of a user has, and which is never too long."""
+    """A temporary name for the file that will replace `path`; it is unique and never too long."""
     return path.with_name(f".detector-{_name_digest(path)}-{secrets.token_hex(8)}.tmp")
 
 
 def remove_temporary(path: Path) -> None:
-    """Remove what killed processes left under a name of :func:`temporary_beside` for the same `path`."""
+    """Remove temporary files of killed processes, named by :func:`temporary_beside` for the same `path`."""
     for left in all_temporary(path.parent):
         if left.name.startswith(f".detector-{_name_digest(path)}-"):
             if left.is_dir() and not left.is_symlink():
@@ -89,7 +89,7 @@ def remove_temporary(path: Path) -> None:
 
 
 def all_temporary(folder: Path) -> list[Path]:
-    """Whatever in a folder has a name of :func:`temporary_beside`."""
+    """All files in a folder with a name of :func:`temporary_beside`."""
     return [path for path in folder.glob(".detector-*.tmp") if _TEMPORARY.fullmatch(path.name)]
 
 
@@ -133,7 +133,7 @@ def file_digest(path: str | Path) -> str:
 def archive_digest(path: str | Path) -> str:
     """SHA-256 of a file; of a ZIP archive, such as .npz, only of its members' names, sizes and checksums.
 
-    These stand at the end of the archive, so gigabytes need not be read.
+    These are at the end of the archive, so gigabytes need not be read.
     """
     try:
         with zipfile.ZipFile(path) as archive:

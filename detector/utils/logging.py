@@ -21,7 +21,7 @@ class _ConsoleHandler(logging.Handler):
 
 
 class _FileHandler(logging.FileHandler):
-    """Has no traceback for a message that a full disk does not take; what writes results tells of it."""
+    """Prints no traceback if the disk is full: writing the results reports that."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):

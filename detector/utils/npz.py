@@ -18,7 +18,7 @@ def open_npz(path: str | Path, kind: str) -> Iterator[NpzFile]:
     """An open .npz file, whose arrays are read on access; errors of the block name the file.
 
     Args:
-        kind: what the file is for, as of :func:`reading`.
+        kind: what the file is for, as in :func:`reading`.
 
     Raises:
         FileNotFoundError: there is no such file.

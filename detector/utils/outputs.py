@@ -46,7 +46,7 @@ class SameFolder:
     def written(self) -> Iterator[None]:
         """Check before and, where a file cannot be written, after a block that writes to the folder.
 
-        The block makes no folder around this one, which may be gone.
+        The block must not create parent folders, because this one may have been moved.
         """
         self.check()
         try:
@@ -93,7 +93,7 @@ class OutputFolder:
         self.folder, self.key = Path(folder), key
         if self.folder.is_file():
             raise UserError(f"{folder} is a file, expected a folder to write to: name another one")
-        self._digests = _read_record(self.folder / RECORD, key)  # of a name: those of all its versions
+        self._digests = _read_record(self.folder / RECORD, key)  # by name, the digests of all versions
         self._written: set[str] = set()
         self._place = SameFolder(self.folder) if self.folder.is_dir() else None
 
@@ -197,5 +197,5 @@ def _read_record(path: Path, key: str) -> dict[str, set[str]]:
             if entry["key"] == key:
                 digests.setdefault(str(entry["file"]), set()).add(entry["sha256"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # torn by a kill, or damaged: its file counts as not listed, and is left as it is
+            continue  # incomplete or damaged: its file counts as not listed and is not touched
     return digests

@@ -1,4 +1,4 @@
-"""Results that a command appends to a file as they come: a line of JSON with a checksum for each.
+"""Results that a command appends to a file one by one, each a line of JSON with a checksum.
 
 After a kill, the same command reads what is there and computes the rest.
 """

@@ -16,11 +16,11 @@ from torch import Tensor
 from detector.utils.errors import DataError
 from detector.utils.files import reading
 
-# A file of weights holds less. Parts that several lists share count for each, as who reads them sees them.
+# More than any file of weights has. Parts that several lists share count once for each.
 _DEEPEST = 32  # lists and mappings in one another
 _MOST_PARTS = 200_000
 _LONGEST_NAME = 300  # characters
-_MOST_VIEWS = 8  # times the size of the file, all tensors together: weights may be there under several names
+_MOST_VIEWS = 8  # total size of all tensors in sizes of the file: weights may have several names
 
 
 def read_torch_file(path: str | Path, kind: str) -> Any:
@@ -74,7 +74,7 @@ def non_finite(content: Any) -> str | None:
 
 def _leaves(content: Any) -> Iterator[tuple[str, Any]]:
     waiting, parts = [("", content, 0)], 1
-    while waiting:  # a loop, as Python limits how deep functions call one another
+    while waiting:  # a loop, because Python limits the depth of recursion
         name, value, depth = waiting.pop()
         if is_dataclass(value) and not isinstance(value, type):
             value = {field.name: getattr(value, field.name) for field in fields(value)}

@@ -103,7 +103,7 @@ def test_a_loss_of_boxes_that_the_model_does_not_regress_is_refused(make_batch, 
 
 
 def test_a_loss_of_streams_needs_streams():
-    with pytest.raises(ValueError, match="StreamRegressionLoss is of the refinement streams"):
+    with pytest.raises(ValueError, match="StreamRegressionLoss needs refinement streams"):
         Criterion(None, regression=StreamRegressionLoss())
 
 

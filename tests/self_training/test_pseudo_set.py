@@ -64,7 +64,8 @@ sides = st.tuples(*[st.floats(0, 1, width=32)] * 4)
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(sides, st.integers(0, 1)), max_size=5))
 def test_the_voc_reader_gives_the_boxes_back(image, tmp_path_factory, drawn):
-    boxes = [[a * 60, b * 50, a * 60 + 1 + c * 19, b * 50 + 1 + d * 9] for (a, b, c, d), _ in drawn]
+    # At least 2 pixels, as the reader refuses a data set whose boxes are all in the first pixel.
+    boxes = [[a * 60, b * 50, a * 60 + 2 + c * 18, b * 50 + 2 + d * 8] for (a, b, c, d), _ in drawn]
     given = found("a", boxes, [label for _, label in drawn])
     root = tmp_path_factory.mktemp("sets") / "pseudo"
     write_pseudo_set(root, "train", Images([(image, SIZE)]), [given])

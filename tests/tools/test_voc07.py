@@ -122,7 +122,7 @@ def test_missing_weights_are_named_before_the_proposals_are_measured(words, load
     tool = load_tool("voc07")
     monkeypatch.setattr(tool, "measure_proposals", lambda *_: pytest.fail("the proposals are measured"))
     assert tool.main(["--config-file", str(RECIPE), *words, "MODEL.WEIGHTS", "none.pth"]) == 2
-    assert "none.pth is no file: make it with tools/convert_weights.py" in caplog.text
+    assert "none.pth is not a file: make it with tools/convert_weights.py" in caplog.text
 
 
 def test_the_counts_are_those_of_voc07(load_tool):
