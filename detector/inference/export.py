@@ -164,8 +164,8 @@ def typical_difference(found: Sequence[tuple[Tensor, Tensor]]) -> float:
 
     Rounding may decide between two boxes of nearly the same score in NMS: 1 % of all may differ by more,
     but not half of those of any image, as they would if it were resized to another size. In an image of one
-    color, or of stripes, all cells of a row or column have the same scores up to rounding, and ties decide
-    about many boxes: there only the half counts.
+    color, or of stripes, all cells of a row or column have the same scores up to rounding, so that ties
+    decide about many boxes: there only the half counts.
 
     Args:
         found: of each image (3, H, W), itself and the differences (D,) of its detections.
