@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from detector.commands.check_teacher import check_teacher
 from detector.config import Settings, load_cfg
@@ -49,6 +48,7 @@ from detector.utils.command_line import add_teacher_option, next_step, teacher_w
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
 from detector.utils.outputs import OutputFolder
+from detector.utils.progress import progress_bar
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -82,7 +82,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
         reading = read_all(dataset, cfg.datasets.workers)
-        pixels = [*tqdm(reading, total=len(dataset), desc=dataset.name, unit="image", disable=None)]
+        pixels = [*progress_bar(reading, total=len(dataset), desc=dataset.name)]
         unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
         images = zip(dataset.image_ids, pixels, strict=True)
         readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
@@ -292,5 +292,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     options.overrides += teacher_words(options)
-    ready = check(options.config_file, options.overrides)
-    next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)
+    check(options.config_file, options.overrides)
+    next_step("detector", "train", options.config_file, *options.overrides, "--to", "detector")

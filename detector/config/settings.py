@@ -327,6 +327,9 @@ class SolverSettings:
     clip_norm: float = training_key(0.0,
         "Maximum 2-norm of the gradient of all parameters together; 0: no clipping.")
     log_period: int = training_key(20, "Iterations between two log lines.", over=0, resume=ALWAYS)
+    ap_share: float = training_key(0.05,
+        "Share of the training time, at most, in which the AP50 of some test images with boxes is measured "
+        "for the log and the curves; 0: it is not. The weights are the same.", most=1, resume=ALWAYS)
     picture_period: int = training_key(2500,
         "Iterations between two snapshots of the scores of each stream; 0: none.", resume=ALWAYS)
     checkpoint_period: int = training_key(2500, "Iterations between two checkpoints.", over=0, resume=ALWAYS)

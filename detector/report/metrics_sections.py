@@ -93,19 +93,21 @@ def read_curves(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Section:
     """The training curves, (steps, values) by the name under which training logs them."""
     groups = {
+        "AP50 on some test images": ["AP50"],
         "total loss": ["loss"],
         "weighted losses": [],
         "gradient norm": ["gradient_norm"],
         "learning rate": ["lr", "lr_backbone"],
         "images per second": ["images/s"],
     }
+    unsmoothed = ("AP50 on some test images", "learning rate")
     others = set().union(*groups.values())
     groups["weighted losses"] = [name for name in curves if name not in others]
     figures = []
     for caption, names in groups.items():
         lines = {name: curves[name] for name in names if name in curves}
         if lines:
-            chart = line_chart(lines, x_name="step", y_name=caption, smooth=caption != "learning rate")
+            chart = line_chart(lines, x_name="step", y_name=caption, smooth=caption not in unsmoothed)
             figures.append((caption, chart, list(lines)))
     return Section("Training", render("training", figures=figures))
 

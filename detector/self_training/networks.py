@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
-from tqdm import tqdm
 
 from detector.config import Settings
 from detector.data.build import build_test_loader
@@ -23,6 +22,7 @@ from detector.self_training.scoring import score_images
 from detector.structures import Scores
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
+from detector.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -72,5 +72,4 @@ def predict_all(
     else:
         loader = build_test_loader(cfg, dataset, indices, proposals)
         results = predict(model, loader, **options)
-    bar = tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=not is_main() or None)
-    return iter(bar)
+    return iter(progress_bar(results, total=len(indices), desc=dataset.name, shown=is_main()))

@@ -56,6 +56,11 @@ def model_words(model: str) -> list[str]:
     return [] if model == "auto" else ["--model", model]
 
 
+def add_verbose_option(parser: argparse.ArgumentParser) -> None:
+    """--verbose, for the commands that train."""
+    parser.add_argument("--verbose", action="store_true", help="show on the screen what goes to log.txt")
+
+
 def add_teacher_option(parser: argparse.ArgumentParser) -> None:
     """--teacher, for the commands that read what a teacher found."""
     parser.add_argument("--teacher", metavar="FOUND", help="what a teacher found: DATASETS.TEACHER FOUND")
@@ -101,7 +106,7 @@ def run_command(command: Callable[[], object]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a class may have a name that the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
-    setup_logging()  # for errors before the command opens its log file
+    setup_logging(console=logging.INFO)  # for errors before the command opens its log file
     try:
         command()
     except (UserError, OSError) as error:

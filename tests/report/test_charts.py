@@ -76,3 +76,10 @@ def test_bars_are_cut_in_proportion():
 
 def test_the_moving_average_knows_the_ends():
     assert moving_average(np.array([1.0, 1, 4, 1, 1]), 3) == pytest.approx([1, 2, 2, 2, 1])
+
+
+def test_the_ap_while_training_is_a_chart_of_its_own():
+    curves = {name: (np.array([1, 2]), np.array([3.0, 4.0])) for name in ("AP50", "mil")}
+    body = curves_section(curves).body
+    assert body.count("AP50 on some test images") > 0
+    assert body.index("AP50 on some test images") < body.index("weighted losses")

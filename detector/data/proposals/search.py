@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from detector.data.images import read_image
 from detector.data.proposals import selective_search
@@ -24,6 +23,7 @@ from detector.utils.distributed import gather, is_main, rank, sync_errors, world
 from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
+from detector.utils.progress import progress_bar
 from detector.utils.records import append_record, read_records
 from detector.utils.workers import WorkerLost, map_in_processes
 
@@ -116,8 +116,9 @@ def propose(
             if not journal.exists():
                 append_record(journal, {"parameters": begun})
             initial = 0 if world_size() > 1 else len(images) - len(share)
-            options = {"total": initial + len(share), "initial": initial, "unit": "image"}
-            for image_id, result in tqdm(results, **options, disable=not is_main() or None):
+            total = initial + len(share)
+            bar = progress_bar(results, total=total, initial=initial, desc="proposals", shown=is_main())
+            for image_id, result in bar:
                 if isinstance(result, str):
                     failures[image_id] = result
                 else:
