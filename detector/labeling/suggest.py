@@ -21,6 +21,7 @@ from detector.engine.build import build_precision
 from detector.engine.passes import predict
 from detector.engine.run_folder import check_class_names, start_run
 from detector.inference.load import find_checkpoint, load, read_run
+from detector.inference.thresholds import find_thresholds
 from detector.labeling.label import check_formats, common_folder, encode_all, tagged_boxes
 from detector.labeling.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.weak_rcnn import WeakRCNN
@@ -33,7 +34,7 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 RULES = ("information-density", "typical", "entropy", "random")
-SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
+SCORE_THRESHOLD = 0.1  # of a detection that is drawn, where `detector test` has chosen none
 
 
 def suggest(
@@ -156,6 +157,9 @@ def assess(
     precision, features = build_precision(cfg, device), []
     weak = _network(cfg, "weak").to(device).eval()
     assert isinstance(weak, WeakRCNN)
+    thresholds = find_thresholds(
+        find_checkpoint(cfg.output_dir, "weak"), cfg.datasets.classes, fallback=SCORE_THRESHOLD
+    )
 
     def described(loader: Iterable[Views]) -> Iterator[Views]:
         for views in loader:
@@ -171,7 +175,7 @@ def assess(
     values, images, tag_scores, candidates = [], [], [], []
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
-        found, doubtful = _boxes_of(training_set, index, labels, scores)
+        found, doubtful = _boxes_of(training_set, index, labels, scores, thresholds)
         values.append(entropy(scores, labels[index]))
         tag_scores.append(_best(scores))
         candidates.append(best_candidates(scores, labels[index]))
@@ -203,11 +207,12 @@ def student_boxes(
 ) -> Iterator[StudentBoxes]:
     """The boxes and scores of a Faster R-CNN in the images `indices`."""
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
-    predictor = load(checkpoint, device, score_threshold=SCORE_THRESHOLD)
+    predictor = load(checkpoint, device, score_threshold=None)
+    thresholds = find_thresholds(checkpoint, predictor.class_names, fallback=SCORE_THRESHOLD)
     for index in tqdm(indices, unit="image", disable=None):
         name, size = image_name(dataset, index), dataset.image_size(index)
         scores = predictor.scores(dataset.read_image(index), image_id=name).to("cpu")
-        found, doubtful = _boxes_of(training_set, index, labels, scores)
+        found, doubtful = _boxes_of(training_set, index, labels, scores, thresholds)
         image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
         yield StudentBoxes(
             replace(image, upright=dataset.apply_orientation),
@@ -217,11 +222,11 @@ def student_boxes(
 
 
 def _boxes_of(
-    training_set: TrainingSet, index: int, labels: Tensor, scores: Scores
+    training_set: TrainingSet, index: int, labels: Tensor, scores: Scores, thresholds: Tensor
 ) -> tuple[Detections, list[int]]:
     unknown = training_set.dataset.unknown(index)
     unknown = torch.zeros_like(labels[index]) if unknown is None else unknown
-    return tagged_boxes(scores, labels[index], unknown, score_threshold=SCORE_THRESHOLD)
+    return tagged_boxes(scores, labels[index], unknown, thresholds=thresholds)
 
 
 def _best(scores: Scores) -> Tensor:
