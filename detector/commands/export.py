@@ -39,6 +39,7 @@ from detector.inference.export import (
 from detector.inference.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
 from detector.inference.load import load, read_run
 from detector.inference.predictor import Predictor, WeakPredictor
+from detector.inference.thresholds import find_thresholds
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.networks import Model
 from detector.structures import Detections
@@ -79,8 +80,10 @@ def export(
             network = _weak(predictor, cfg, paths)
         else:
             network = _student(predictor, cfg, paths)
-        names = {key: network.about[key] for key in ("inputs", "outputs")}
-        save_program(network.program, form, unchecked, **names, metadata=metadata(network.about))
+        shown = find_thresholds(file, predictor.class_names).tolist()
+        described = network.about | {"thresholds": dict(zip(predictor.class_names, shown, strict=True))}
+        names = {key: described[key] for key in ("inputs", "outputs")}
+        save_program(network.program, form, unchecked, **names, metadata=metadata(described))
         seconds = time.perf_counter() - began
         cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
@@ -101,7 +104,7 @@ def export(
         "cpu_seconds": round(cpu_seconds, 1),
     }
     versions = {"detector": __version__, "torch": torch.__version__}
-    content = network.about | {"versions": versions, "format": form, "check": figures}
+    content = described | {"versions": versions, "format": form, "check": figures}
     outputs.write(about, encode_json(content))
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
     print(f"within {difference:.1e} of the model on {checked}")

@@ -22,7 +22,7 @@ from detector.engine.train import train
 from detector.evaluation.summary import write_json
 from detector.inference.results import LEARNED_WELL, results_key
 from detector.inference.test import evaluate
-from detector.report.build import is_current, write_report
+from detector.reporting.build import is_current, write_report
 from detector.self_training.pseudo_boxes import learned_from_others
 from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, sync_errors
 from detector.utils.errors import describe_value

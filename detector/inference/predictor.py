@@ -24,8 +24,6 @@ from detector.self_training.scoring import score_batch
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError, counted, describe_value, shortened
 
-SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
-
 
 class Predictor:
     """Finds objects in images: `predictor(image)`. `detector.load` makes one.

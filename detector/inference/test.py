@@ -19,6 +19,7 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.summary import encode_detections, encode_json, metrics_table
+from detector.inference import thresholds
 from detector.inference.image_results import remove_results, test_images
 from detector.inference.load import choose_run
 from detector.inference.measured import compare, stands_for, unmeasured
@@ -118,7 +119,7 @@ def test(
             key = results_key(cfg, weights, student)
             outputs = choose_outputs(cfg, folder, weights, key, student)
             stack.enter_context(folder_lock(outputs.folder))
-            outputs.check(["metrics.json", "detections.npz", "pictures/overview.png"])
+            outputs.check(["metrics.json", "detections.npz", thresholds.FILE, "pictures/overview.png"])
             device = start_run(cfg, outputs.folder)
             model = restore_network(cfg, checkpoint, weights, kind)
             test_set = build_dataset(cfg, cfg.datasets.test_split)
@@ -173,6 +174,8 @@ def write_figures(
     if outputs.key != OWN_TEST:
         outputs.write("config.yaml", cfg.dump().encode())
     outputs.write("detections.npz", encode_detections(detections))
+    chosen = thresholds.choose(test_set, detections)
+    outputs.write(thresholds.FILE, thresholds.encode(chosen, test_set.class_names, metrics["weights_sha256"]))
     pictures = write_pictures(
         outputs,
         test_set,
@@ -200,6 +203,7 @@ def write_figures(
     elif metrics["mAP50"] is not None and stands_for(folder)[1]:
         other = "weak" if outputs.folder.name == "self_train" else "student"
         print(f"compare   with detector test {folder} --model {other}, on the same boxes")
+    print(f"boxes     {thresholds.in_words(chosen, test_set.class_names)}")
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

@@ -21,6 +21,7 @@ from detector.engine.build import build_precision
 from detector.engine.passes import predict
 from detector.engine.run_folder import check_class_names, start_run
 from detector.inference.load import find_checkpoint, load, read_run
+from detector.inference.thresholds import find_thresholds
 from detector.labeling.label import check_formats, common_folder, encode_all, tagged_boxes
 from detector.labeling.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.weak_rcnn import WeakRCNN
@@ -35,7 +36,7 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 RULES = ("information-density", "typical", "entropy", "random", "disagreement")
-SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
+SCORE_THRESHOLD = 0.1  # of a detection that is drawn, where `detector test` has chosen none
 
 
 def suggest(
@@ -160,6 +161,9 @@ def assess(
     precision, features = build_precision(cfg, device), []
     weak = _network(cfg, "weak").to(device).eval()
     assert isinstance(weak, WeakRCNN)
+    thresholds = find_thresholds(
+        find_checkpoint(cfg.output_dir, "weak"), cfg.datasets.classes, fallback=SCORE_THRESHOLD
+    )
 
     def described(loader: Iterable[Views]) -> Iterator[Views]:
         for views in loader:
@@ -176,7 +180,7 @@ def assess(
     by_teacher = _by_teacher(training_set) if by == "disagreement" else None
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
-        found = boxes_to_review(training_set, index, labels[index], scores)
+        found = boxes_to_review(training_set, index, labels[index], scores, thresholds)
         values.append(by_teacher(index, scores) if by_teacher else entropy(scores, labels[index]))
         images.append(found.image)
         tag_scores.append(found.tag_scores)
@@ -220,22 +224,26 @@ def student_boxes(
 ) -> Iterator[FoundBoxes]:
     """The boxes and scores of a Faster R-CNN in the images `indices`."""
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
-    predictor = load(checkpoint, device, score_threshold=SCORE_THRESHOLD)
+    predictor = load(checkpoint, device, score_threshold=None)
+    thresholds = find_thresholds(checkpoint, predictor.class_names, fallback=SCORE_THRESHOLD)
     for index in tqdm(indices, unit="image", disable=None):
         scores = predictor.scores(dataset.read_image(index), image_id=dataset.image_ids[index]).to("cpu")
-        yield boxes_to_review(training_set, index, labels[index], scores)
+        yield boxes_to_review(training_set, index, labels[index], scores, thresholds)
 
 
-def boxes_to_review(training_set: TrainingSet, index: int, labels: Tensor, scores: Scores) -> FoundBoxes:
+def boxes_to_review(
+    training_set: TrainingSet, index: int, labels: Tensor, scores: Scores, thresholds: Tensor
+) -> FoundBoxes:
     """The boxes of an image for a person to review, from the scores of its proposals.
 
     Args:
         labels: (C,) bool, the classes that the image shows.
+        thresholds: (C,), the scores above which boxes are shown.
     """
     dataset = training_set.dataset
     unknown = dataset.unknown(index)
     unknown = torch.zeros_like(labels) if unknown is None else unknown
-    found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=SCORE_THRESHOLD)
+    found, doubtful = tagged_boxes(scores, labels, unknown, thresholds=thresholds)
     name, size = image_name(dataset, index), dataset.image_size(index)
     image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
     image = replace(image, upright=dataset.apply_orientation)

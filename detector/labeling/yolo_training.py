@@ -20,7 +20,7 @@ from detector.data.formats.yolo import encode_lines
 from detector.data.images import in_any_form
 from detector.data.sources.splits import TRAIN, VAL
 from detector.inference.load import find_checkpoint, load
-from detector.inference.predictor import SCORE_THRESHOLD
+from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.labeling.label import label, read_tags
 from detector.self_training.networks import Model
 from detector.utils.errors import DataError
@@ -35,7 +35,7 @@ def write_yolo_training(
     output: Path,
     *,
     device: str = "auto",
-    score_threshold: float = SCORE_THRESHOLD,
+    score_threshold: ScoreThreshold = "auto",
     model: Model = "auto",
 ) -> dict[str, list[ReviewImage]]:
     """Write both splits of the tables of `detector init`, with boxes that a person drew or that are found.
@@ -59,7 +59,8 @@ def write_yolo_training(
         )
     checkpoint = find_checkpoint(weights, model)
     class_names = load(checkpoint, "cpu", model=model).class_names
-    words = [file_digest(checkpoint), score_threshold, *(file_digest(path) for path in tables.values())]
+    thresholds = find_thresholds(checkpoint, class_names, score_threshold).tolist()
+    words = [file_digest(checkpoint), thresholds, *(file_digest(path) for path in tables.values())]
     with folder_lock(output):
         outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
         outputs.check(["data.yaml"])

@@ -5,7 +5,7 @@ from functools import partial
 from textwrap import shorten
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from detector.config import Settings
@@ -67,7 +67,7 @@ def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
 
 
 def build_student_postprocess(
-    cfg: Settings, score_threshold: float | None = None
+    cfg: Settings, score_threshold: float | Tensor | None = None
 ) -> Callable[[Scores], Detections]:
     """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with an NMS of its own."""
     return partial(

@@ -51,6 +51,16 @@ def add_model_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_threshold_option(parser: argparse.ArgumentParser) -> None:
+    """--score-threshold, for the commands that write boxes; "auto" without it."""
+    meaning = "default: as detector test chose for each class"
+    parser.add_argument("--score-threshold", type=_threshold, metavar="X", default="auto", help=meaning)
+
+
+def _threshold(text: str) -> float | str:
+    return text if text == "auto" else float(text)
+
+
 def model_words(model: str) -> list[str]:
     """--model as words of another command."""
     return [] if model == "auto" else ["--model", model]

@@ -21,7 +21,7 @@ from detector.data.toybox import draw_toybox
 from detector.inference.export import Network, detection_differences, load_program, typical_difference
 from detector.inference.exported_student import StudentNetwork, export_student
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.report.build import write_report as report
+from detector.reporting.build import write_report as report
 from detector.self_training.build import build_faster_rcnn
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.structures import Detections
@@ -122,7 +122,7 @@ def test_it_is_tested_and_reported_without_proposals(
     assert not (run / "metrics.json").exists()
     report(run, [], None)
     page = (student / "report.html").read_text().lower()
-    assert f"<title>{run.name}: pcl + self-training on " in page
+    assert f"<title>{run.name}: faster r-cnn from tags of toybox</title>" in page
     smaller = detector.evaluate(run, {"SELF_TRAIN.SIZES": (48,)})
     assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
     assert len(list((student / "tests").iterdir())) == 1

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from detector.evaluation.errors import KINDS, OUTCOMES
-from detector.report.charts import line_chart, moving_average, ticks
-from detector.report.metrics_sections import curves_section, errors_section
+from detector.reporting.charts import line_chart, moving_average, ticks
+from detector.reporting.metrics_sections import curves_section, errors_section
 
 NAN = float("nan")
 

@@ -3,23 +3,37 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detector.evaluation.errors import KINDS, OUTCOMES
-from detector.evaluation.summary import HEADS, MEANS
-from detector.report.charts import line_chart
-from detector.report.document import Section, render
+from detector.evaluation.voc import voc_ap
+from detector.reporting.charts import line_chart
+from detector.reporting.document import Section, render
+from detector.structures import Annotation, Detections
 from detector.utils.files import reading
 
 CARDS = {
     "mAP50": "mAP50",
-    "CorLoc": "CorLoc",
+    "mAP75": "mAP75",
+    "mAP50_95": "mAP50:95",
     "AP": "COCO AP",
+    "CorLoc": "CorLoc",
     "image_mAP": "image mAP, of labels",
 }  # metric: heading
+_COLUMNS = {  # of a class: the mean over classes
+    "AP50": "mAP50",
+    "AP75": "mAP75",
+    "AP50_95": "mAP50_95",
+    "AP": "AP",
+    "CorLoc": "CorLoc",
+    "image_AP": "image_mAP",
+}
+_HEADS = {"AP50_95": "AP50:95", "AP": "COCO AP", "image_AP": "image AP"}
+_STRICT = [0.5 + 0.05 * step for step in range(10)]  # IoU thresholds of AP50:95
 _CURVES = "train/"  # how the names of training curves begin in TensorBoard's events
 _RULES = {
     "true positive": "the highest-scoring detection with IoU >= 0.5 with an object of its class",
@@ -44,13 +58,41 @@ def cards(metrics: Mapping) -> dict[str, str]:
     }
 
 
+def describe_method(method: str) -> str:
+    """The method in metrics.json for readers: "PCL", or "Faster R-CNN on the boxes of PCL"."""
+    weak, student, _ = method.partition(" + self-training")
+    return f"Faster R-CNN on the boxes of {weak.upper()}" if student else weak.upper()
+
+
+def with_strict_ap(
+    metrics: Mapping[str, Any], detections: Sequence[Detections], annotations: Sequence[Annotation]
+) -> dict[str, Any]:
+    """The metrics with AP75 and AP50:95, whose rule beside the IoU is that of AP50, in percent.
+
+    COCO's differ slightly, as they interpolate precision at 101 recalls.
+
+    Args:
+        detections, annotations: of the images with ground-truth boxes.
+    """
+    names = list(metrics["per_class"])
+    by_iou = [voc_ap(detections, annotations, len(names), iou_threshold=iou) for iou in _STRICT]
+    columns = {"AP75": by_iou[5], "AP50_95": np.mean(by_iou, axis=0)}  # (C,), nan for a class without objects
+    found = dict(metrics) | {"per_class": {name: dict(row) for name, row in metrics["per_class"].items()}}
+    for column, values in columns.items():
+        known = values[~np.isnan(values)]
+        found[_COLUMNS[column]] = 100 * float(known.mean()) if len(known) else None
+        for name, value in zip(names, values, strict=True):
+            found["per_class"][name][column] = None if np.isnan(value) else 100 * float(value)
+    return found
+
+
 def summary(metrics: Mapping, test_name: str, kinds: np.ndarray | None) -> str:
     """One sentence: the method, its mAP50 and CorLoc, the best and worst class, and the most frequent error.
 
     Args:
         kinds: the counts (C, len(KINDS)) of `count_kinds`; None if the test set has no ground-truth boxes.
     """
-    start = f"{metrics['method'].upper()}, trained for {metrics['iteration']:,} steps,"
+    start = f"{describe_method(metrics['method'])}, trained for {metrics['iteration']:,} steps,"
     if metrics.get("mAP50") is None:
         return f"{start} was tested on the labels of {test_name}, which has no ground-truth boxes."
     sentence = f"{start} reaches {metrics['mAP50']:.1f} mAP50 on {test_name}"
@@ -112,11 +154,29 @@ def curves_section(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Secti
     return Section("Training", render("training", figures=figures))
 
 
-def classes_section(metrics: Mapping, on_what: str) -> Section:
-    """AP and CorLoc of each class, from the dict of `summarize`."""
-    columns = {name: metrics[mean] for name, mean in MEANS.items() if metrics.get(mean) is not None}
-    values = {"columns": columns, "heads": HEADS, "per_class": metrics["per_class"]}
-    has_ap = metrics.get("mAP50") is not None
+def classes_section(tested: Mapping[str, Mapping[str, Any]], on_what: str) -> Section:
+    """The metrics of each class, from dicts of `summarize`, of one detector or of several beside each other.
+
+    Args:
+        tested: the metrics by the name of the detector.
+        on_what: the images that they are of.
+    """
+    every = list(tested.values())
+    columns = {
+        column: mean
+        for column, mean in _COLUMNS.items()
+        if any(metrics.get(mean) is not None for metrics in every)
+    }
+    names = list(every[0]["per_class"])
+    rows = [(name, [metrics["per_class"][name] for metrics in every]) for name in names]
+    means = [{column: metrics.get(mean) for column, mean in columns.items()} for metrics in every]
+    values = {
+        "columns": columns,
+        "heads": _HEADS,
+        "detectors": list(tested),
+        "rows": [*rows, ("mean", means)],
+    }
+    has_ap = any(metrics.get("mAP50") is not None for metrics in every)
     return Section("Classes", render("classes", on_what=on_what, has_ap=has_ap, **values))
 
 

@@ -8,9 +8,9 @@ from markupsafe import Markup
 from torch import Tensor
 
 from detector.evaluation.attention import Attention, draw_heat, stream_names
-from detector.report.charts import line_chart
-from detector.report.document import Box, Picture, Section, picture, render
-from detector.report.galleries import truth_boxes
+from detector.reporting.charts import line_chart
+from detector.reporting.document import Box, Picture, Section, picture, render
+from detector.reporting.galleries import truth_boxes
 from detector.structures import Annotation
 
 _EARLIER = 2  # snapshots before the last that are shown, spread over the run
@@ -26,12 +26,10 @@ def streams_section(
     """Score maps and cluster centers at the end of training; earlier steps and scores by rank are folded.
 
     Args:
-        snapshots: (iteration, images), oldest first. Snapshots of other images than the last one shows, as
-            after a resume with another data set, are omitted.
+        snapshots: (iteration, images), oldest first, one at least. Snapshots of other images than the
+            last one shows, as after a resume with another data set, are omitted.
         read: returns the pixels (3, H, W) uint8 and the ground-truth boxes of an image id.
     """
-    if not snapshots or not snapshots[-1][1]:
-        return Section("Streams", render("streams", last=None))
     last = snapshots[-1]
     ids = [seen.image_id for seen in last[1]]
     earlier = [each for each in snapshots[:-1] if [seen.image_id for seen in each[1]] == ids]

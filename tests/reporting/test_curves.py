@@ -1,7 +1,7 @@
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
-from detector.report.metrics_sections import read_curves
+from detector.reporting.metrics_sections import read_curves
 
 
 def write(folder, steps, value, number=1, **options):

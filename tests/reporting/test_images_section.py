@@ -3,7 +3,7 @@ import re
 import torch
 
 from detector.evaluation.errors import judge
-from detector.report.galleries import images_section
+from detector.reporting.galleries import images_section
 from detector.structures import Annotation, Detections
 
 

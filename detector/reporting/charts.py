@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from markupsafe import Markup
 
-from detector.report.document import render
+from detector.reporting.document import render
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 8, 40  # margins of a chart, pixels
 _POINTS = 300  # points per line; more cannot be told apart

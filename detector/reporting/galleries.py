@@ -9,7 +9,7 @@ from torch import Tensor
 
 from detector.evaluation.errors import KINDS, Judged, countable, f1
 from detector.evaluation.pictures import in_turns
-from detector.report.document import Box, Picture, Section, picture, render
+from detector.reporting.document import Box, Picture, Section, picture, render
 from detector.structures import Annotation, Detections
 
 _MOST = 1000  # images listed, those with the lowest F1; a longer table makes browsers slow
@@ -83,25 +83,6 @@ def galleries_section(
         "worst": [whole(index) for index in worst_images(judged, count)],
     }
     return Section("Pictures", render("pictures", **figures)), shown
-
-
-def unjudged_section(
-    detections: Sequence[Detections],
-    places: Sequence[int],
-    class_names: Sequence[str],
-    read_image: Callable[[int], Tensor],
-    threshold: float,
-) -> Section:
-    """Images without ground-truth boxes, with their detections that score `threshold` or more."""
-    figures = []
-    for place in places:
-        image, pixels = detections[place], read_image(place)
-        rows = [row for row, score in enumerate(image.scores.tolist()) if score >= threshold]
-        boxes = [_found(image, row, class_names, "found") for row in rows]
-        head = ", ".join(box.title for box in boxes[:4]) or "nothing"
-        figures.append(Figure(picture(pixels, boxes, image.image_id), head))
-    found = any(map(len, detections))
-    return Section("Pictures", render("unjudged", figures=figures, found=found, threshold=threshold))
 
 
 def images_section(judged: Sequence[Judged], class_names: Sequence[str], pictured: Container[int]) -> Section:

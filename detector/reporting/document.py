@@ -5,6 +5,7 @@ A picture is a data URI with the boxes as an SVG overlay, which stays sharp when
 
 import base64
 import functools
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,13 @@ from torch import Tensor
 from detector.evaluation.pictures import class_color
 from detector.utils.files import encode_image
 
+SCRIPT = Markup(Path(__file__).with_name("templates").joinpath("thresholds.js").read_text("utf-8").strip())
+# Nothing is loaded, and no script runs but this one.
+_DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode("ascii")
+POLICY = (
+    f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'; "
+    "base-uri 'none'; form-action 'none'"
+)
 _SIDE = 640  # pixels; larger pictures are scaled down to this longest side
 
 
@@ -59,6 +67,8 @@ class Box:
     style: str  # "found", "other" (thinner), "member" (thinnest) or "true" (dashed white)
     label: int = 0  # the class index, which determines the color
     title: str = ""  # the tooltip
+    score: float | None = None  # None: the sliders of thresholds do not hide it
+    shown: bool = True  # at the thresholds that the page begins with
 
     @property
     def color(self) -> str:

@@ -1,7 +1,7 @@
 import torch
 
 from detector.evaluation.errors import judge
-from detector.report.galleries import best_detections, confident_mistakes, worst_images
+from detector.reporting.galleries import best_detections, confident_mistakes, worst_images
 from detector.structures import Annotation, Detections
 
 BOXES = torch.tensor([[0.0, 0, 10, 10], [20, 0, 30, 10], [50, 50, 60, 60]])  # the last is on nothing
