@@ -4,10 +4,12 @@ The tiles of a picture overlap, and the whole picture, reduced, is one more, for
 box belongs to exactly one of them: nothing is found twice, and nothing is cut.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 _CHUNK = 4096  # boxes that are compared with all tiles at a time, to bound the memory
 
@@ -39,6 +41,13 @@ class Tiling:
         rows, columns = self._starts(height), self._starts(width)
         tiles = [[x, y, min(x + self.size, width), min(y + self.size, height)] for y in rows for x in columns]
         return torch.cat([torch.tensor(tiles), whole])
+
+    def reduced(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of the whole picture as a view: its shorter side is that of a tile, the longer at
+        most twice that.
+        """
+        scale = min(1.0, self.size / min(height, width), 2 * self.size / max(height, width))
+        return max(1, round(height * scale)), max(1, round(width * scale))
 
     def _starts(self, side: int) -> list[int]:
         """The first pixels of tiles that cover a side evenly."""
@@ -90,3 +99,35 @@ def draw_tiles(count: int, most: int, likely: Tensor, generator: torch.Generator
     weights = torch.ones(count).index_fill(0, drawn, len(left) / len(drawn))
     rows = torch.cat([certain, drawn]).sort().values
     return rows, weights[rows]
+
+
+def cut_view(image: Tensor, tiles: Tensor, row: int, tiling: Tiling) -> Tensor:
+    """What a student sees of a picture (3, H, W) uint8 as tile `row`; as the last one the whole, reduced.
+
+    Args:
+        tiles: (T, 4) of :meth:`Tiling.boxes`.
+    """
+    if row < len(tiles) - 1:
+        x1, y1, x2, y2 = tiles[row].tolist()
+        return image[:, y1:y2, x1:x2]
+    size = tiling.reduced(*image.shape[1:])
+    return F.interpolate(image[None], size, mode="bilinear", antialias=True)[0]
+
+
+def to_view(boxes: Tensor, tile: Tensor, size: Sequence[int]) -> Tensor:
+    """Boxes (R, 4) of a picture in pixels of a view of its tile (4,), which has `size` (height, width)."""
+    corner, scale = _frame(boxes, tile, size)
+    return (boxes - corner) / scale
+
+
+def to_picture(boxes: Tensor, tile: Tensor, size: Sequence[int]) -> Tensor:
+    """The inverse of :func:`to_view`, of boxes (..., 4)."""
+    corner, scale = _frame(boxes, tile, size)
+    return boxes * scale + corner
+
+
+def _frame(boxes: Tensor, tile: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The corner of a tile, and the size of a pixel of its view, both (4,) in pixels of the picture."""
+    x1, y1, x2, y2 = tile.tolist()
+    pixel = (x2 - x1) / size[1], (y2 - y1) / size[0]
+    return boxes.new_tensor([x1, y1, x1, y1]), boxes.new_tensor(pixel * 2)

@@ -20,7 +20,7 @@ from detector.engine.passes import predict
 from detector.engine.precision import Precision, tf32_allowed
 from detector.inference.found import Found
 from detector.self_training.faster_rcnn import FasterRCNN
-from detector.self_training.scoring import score_batch
+from detector.self_training.scoring import score_batch, score_picture
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError, counted, describe_value, shortened
 
@@ -37,6 +37,7 @@ class Predictor:
         class_names: the C foreground classes.
         postprocess: from the scores of an image's proposals to its detections.
         precision: of the model, on its device.
+        tiling: how larger images are cut into tiles; None: they are not.
     """
 
     kind = "Faster R-CNN"
@@ -48,8 +49,9 @@ class Predictor:
         *,
         postprocess: Callable[[Scores], Detections],
         precision: Precision,
+        tiling: Tiling | None = None,
     ) -> None:
-        self.model = model.eval()
+        self.model, self.tiling = model.eval(), tiling
         self.class_names = tuple(class_names)
         self.postprocess, self.precision, self.device = postprocess, precision, precision.device
 
@@ -116,14 +118,12 @@ class Predictor:
         if proposals is not None:
             raise UserError("a Faster R-CNN makes its proposals itself: leave out the argument proposals")
         name = str(image) if isinstance(image, (str, Path)) else image_id
+        model, pixels = cast(FasterRCNN, self.model), open_image(image)
+        options: dict[str, Any] = {"device": self.device, "precision": self.precision}
         with tf32_allowed(self.precision.name == "tf32"):
-            (scores,) = score_batch(
-                cast(FasterRCNN, self.model),
-                [open_image(image)],
-                [name],
-                device=self.device,
-                precision=self.precision,
-            )
+            if self.tiling is not None and self.tiling.cuts(*pixels.shape[1:]):
+                return score_picture(model, pixels, name, self.tiling, **options)
+            (scores,) = score_batch(model, [pixels], [name], **options)
         return scores
 
     def detections(self, scores: Scores) -> Detections:
@@ -142,7 +142,6 @@ class WeakPredictor(Predictor):
         transforms: one per test pass.
         min_size: a proposal whose width or height is at most this, in pixels, is dropped.
         max_count: maximum number of proposals per image, or tile; the first are kept.
-        tiling: how larger images are cut into tiles; None: they are not.
         options: the other arguments of :class:`Predictor`.
     """
 
@@ -157,12 +156,11 @@ class WeakPredictor(Predictor):
         transforms: Sequence[TestTransform],
         min_size: float,
         max_count: int,
-        tiling: Tiling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, class_names, **options)
         self.find, self.transforms = find, tuple(transforms)
-        self.min_size, self.max_count, self.tiling = min_size, max_count, tiling
+        self.min_size, self.max_count = min_size, max_count
 
     def find_proposals(self, image: Tensor) -> Tensor:
         return torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))

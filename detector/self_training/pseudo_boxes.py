@@ -108,7 +108,7 @@ def find_pseudo_boxes(
     boxes, supports = dict[int, Detections](), dict[int, Tensor]()
     for index, *each in zip(own, *found, strict=True):
         scores = mean_scores(each)
-        boxes[index] = choose(index, scores)
+        boxes[index] = choose(index, scores, None)
         if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
             supports[index] = support(of_teacher, scores)
     for others, others_supports in gather((boxes, supports)):

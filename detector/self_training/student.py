@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from detector.config import Settings
+from detector.data.build import build_tiling
 from detector.data.datasets.voc import VOCDataset
 from detector.data.reviewed import reviewed_counts
 from detector.data.training_set import TrainingSet
@@ -57,6 +58,7 @@ def train_detector(
         mosaic=cfg.self_train.mosaic,
         pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
         weights=read_weights(pseudo, split) if fused else (),
+        tiling=build_tiling(cfg),
     )
     _train(cfg, folder, device, model, images, factors)
 
@@ -94,7 +96,8 @@ def train_with_teacher(
         )
         dataset = training_set.dataset
         reviewed = reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg) else ()
-    _train(cfg, folder, device, model, IndexedImages(dataset, reviewed=reviewed), factors)
+    images = IndexedImages(dataset, reviewed=reviewed, tiling=build_tiling(cfg))
+    _train(cfg, folder, device, model, images, factors)
 
 
 def _weighs_boxes(cfg: Settings) -> bool:
