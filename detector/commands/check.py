@@ -35,6 +35,7 @@ from detector.data.check import (
 )
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.coco import COCODataset
+from detector.data.loader import is_large
 from detector.data.orientation import Boxed, find_turns
 from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
@@ -273,7 +274,7 @@ def draw_samples(
     cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None, unreadable: dict[int, str]
 ) -> bytes:
     """A PNG sheet of some images; empty where none can be read."""
-    readable = [i for i in range(len(dataset)) if i not in unreadable]
+    readable = [i for i in range(len(dataset)) if i not in unreadable and not is_large(dataset, i)]
     places = choose_samples([dataset.labels(i) for i in readable], cfg.test.pictures)
     indices = [readable[place] for place in places]
     if not indices:

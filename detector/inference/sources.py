@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
-from detector.data.images import open_image
+from detector.data.large_images import LargeImage
 from detector.data.pictures import is_video, video_frames
 from detector.inference.predictor import Predictor
 from detector.structures import Scores
@@ -82,17 +82,19 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
             yield Source(name, path, error)
 
 
-def score_sources(predictor: Predictor, sources: Iterable[Source]) -> Iterator[tuple[Tensor, Scores] | None]:
+def score_sources(
+    predictor: Predictor, sources: Iterable[Source]
+) -> Iterator[tuple[Tensor | LargeImage, Scores] | None]:
     """Each image (3, H, W) and its scores; None: it cannot be read, which is logged.
 
     Finding proposals takes most of the time: while the model runs on one image, threads find those of the
     next images.
     """
 
-    def search(source: Source) -> tuple[Tensor, Tensor | None]:
+    def search(source: Source) -> tuple[Tensor | LargeImage, Tensor | None]:
         if isinstance(source.image, Exception):
             raise source.image
-        image = open_image(source.image)
+        image = predictor.open(source.image)
         return image, predictor.find_proposals(image)
 
     # One per core, at most 8, as each may hold two images of a gigabyte.

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from detector.data.large_images import LargeImage
+from detector.data.loader import read_parts
 from detector.data.tiles import Tiling, cut_view
 from detector.data.worker_loader import WorkerLoader
 from detector.self_training.copy_paste import BoxedImage, paste_objects
 from detector.self_training.mosaic import mosaic
-from detector.self_training.tile_views import boxed_view, draw_tile
+from detector.self_training.tile_views import clip_to_view, draw_tile
 from detector.structures import ImageDataset, flip_boxes
 from detector.structures.tensor_fields import TensorFields
 
@@ -109,12 +111,15 @@ class BoxDataset(Dataset):
         count, complete = self.reviewed[index] if self.reviewed else (0, False)
         reviewed, labels = torch.arange(len(annotation.labels)) < count, annotation.labels + 1
         weights = self.weights[index] if self.weights else torch.ones(len(labels))
-        image = self.source.read_image(index)
-        boxed = BoxedImage(image, annotation.boxes, labels, reviewed, weights, complete)
+        boxes = annotation.boxes
+        image = read_parts(self.source, index) if self.tiling else self.source.read_image(index)
         if self.tiling is None or not self.tiling.cuts(*image.shape[1:]):
-            return boxed
+            assert isinstance(image, Tensor)
+            return BoxedImage(image, boxes, labels, reviewed, weights, complete)
         tiles = self.tiling.boxes(*image.shape[1:])
-        return boxed_view(boxed, tiles, draw_tile(tiles, boxed.boxes, rng), self.tiling)
+        row = draw_tile(tiles, boxes, rng)
+        pixels = cut_view(image, tiles, row, self.tiling)
+        return clip_to_view(BoxedImage(pixels, boxes, labels, reviewed, weights, complete), tiles, row)
 
 
 class IndexedImages(Dataset):
@@ -138,7 +143,8 @@ class IndexedImages(Dataset):
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, dict[str, Tensor], str]:
         index, draw = key
-        image, target = self.source.read_image(index), {"index": torch.tensor(index)}
+        image = read_parts(self.source, index) if self.tiling else self.source.read_image(index)
+        target = {"index": torch.tensor(index)}
         if self.tiling is not None and self.tiling.cuts(*image.shape[1:]):
             tiles = self.tiling.boxes(*image.shape[1:])
             row = draw_tile(tiles, torch.zeros(0, 4), np.random.default_rng([draw, _TILE]))
@@ -146,6 +152,7 @@ class IndexedImages(Dataset):
         if self.reviewed:
             count, complete = self.reviewed[index]
             target |= {"reviewed": torch.tensor(count), "complete": torch.tensor(complete)}
+        assert isinstance(image, Tensor)
         return image.float() / 255, target, self.source.image_ids[index]
 
 
@@ -155,20 +162,29 @@ def collate_boxes(samples: Sequence[tuple[Tensor, dict[str, Tensor], str]]) -> B
 
 
 class _Images(Dataset):
-    def __init__(self, source: ImageDataset):
-        self.source = source
+    def __init__(self, source: ImageDataset, in_parts: bool):
+        self.source, self.in_parts = source, in_parts
 
-    def __getitem__(self, index: int) -> Tensor:
-        return self.source.read_image(index)
+    def __getitem__(self, index: int) -> Tensor | LargeImage:
+        return read_parts(self.source, index) if self.in_parts else self.source.read_image(index)
 
 
 def image_loader(
-    source: ImageDataset, indices: Sequence[int], *, images_per_batch: int, workers: int = 0
+    source: ImageDataset,
+    indices: Sequence[int],
+    *,
+    images_per_batch: int,
+    workers: int = 0,
+    in_parts: bool = False,
 ) -> DataLoader:
-    """The images (3, H, W) of `indices` of a data set once, uint8, in order, in lists."""
+    """The images (3, H, W) of `indices` of a data set once, uint8, in order, in lists.
+
+    Args:
+        in_parts: images too large to be read at once are :class:`LargeImage`; this process reads all.
+    """
     return WorkerLoader(
-        Subset(_Images(source), indices),
-        workers=workers,
+        Subset(_Images(source, in_parts), indices),
+        workers=0 if in_parts else workers,
         batch_size=images_per_batch,
         collate_fn=list,
         pin_memory=torch.cuda.is_available(),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from detector.data.large_images import LargeImage
 from detector.data.tiles import Tiling, cut_view, tiles_of, to_picture
 from detector.engine.passes import check_finite, not_finite
 from detector.engine.precision import Precision
@@ -49,7 +50,7 @@ def score_batch(
 
 def score_picture(
     model: FasterRCNN,
-    image: Tensor,
+    image: Tensor | LargeImage,
     image_id: str,
     tiling: Tiling,
     *,
@@ -120,7 +121,8 @@ def score_images(
     left = [source.image_ids[index] for index in indices]
     if tiling is not None:
         images_per_batch = 1
-    for images in image_loader(source, indices, images_per_batch=images_per_batch, workers=workers):
+    options = {"images_per_batch": images_per_batch, "workers": workers}
+    for images in image_loader(source, indices, **options, in_parts=tiling is not None):  # type: ignore[arg-type]
         batch, left = left[: len(images)], left[len(images) :]
         if tiling is not None and tiling.cuts(*images[0].shape[1:]):
             yield score_picture(model, images[0], batch[0], tiling, device=device, precision=precision)

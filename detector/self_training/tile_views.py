@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.data.tiles import Tiling, cut_view, tiles_of, to_view
+from detector.data.tiles import tiles_of, to_view
 from detector.self_training.copy_paste import BoxedImage
 from detector.structures import box_area
 
@@ -45,18 +45,19 @@ def clip_to_tile(boxes: Tensor, tile: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([low, high], dim=1), (shown > 0) & (shown >= _VISIBLE * box_area(boxes))
 
 
-def boxed_view(image: BoxedImage, tiles: Tensor, row: int, tiling: Tiling) -> BoxedImage:
-    """A tile of an image with what it shows of the boxes; the last is the whole, with its larger boxes."""
-    pixels = cut_view(image.image, tiles, row, tiling)
-    boxes, visible = clip_to_tile(image.boxes, tiles[row])
-    boxes = to_view(boxes, tiles[row], pixels.shape[1:])
+def clip_to_view(view: BoxedImage, tiles: Tensor, row: int) -> BoxedImage:
+    """The view of tile `row`, which has the boxes of the picture, with those that it shows, clipped to it.
+
+    As the last one, the whole picture, reduced, it has the larger ones alone.
+    """
+    boxes, visible = clip_to_tile(view.boxes, tiles[row])
+    boxes = to_view(boxes, tiles[row], view.image.shape[1:])
     if row == len(tiles) - 1:
         visible &= (boxes[:, 2:] - boxes[:, :2]).amin(dim=1) >= _LEAST_SIDE
     return replace(
-        image,
-        image=pixels,
+        view,
         boxes=boxes[visible],
-        labels=image.labels[visible],
-        reviewed=image.reviewed[visible],
-        weights=image.weights[visible],
+        labels=view.labels[visible],
+        reviewed=view.reviewed[visible],
+        weights=view.weights[visible],
     )
