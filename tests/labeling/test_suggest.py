@@ -51,6 +51,12 @@ def test_each_rule_chooses_different_images_with_their_boxes(run: Path, tmp_path
     assert suggested(run, tmp_path / "next", by) == found
 
 
+def test_large_pictures_are_seen_in_tiles(run: Path, tmp_path: Path) -> None:
+    found = suggested(run, tmp_path / "next", words=("INPUT.TILE", "80"))
+    assert len(found) == 3
+    assert all(image.boxes for image in found)
+
+
 @pytest.fixture
 def candidates(run: Path) -> dict[int, str]:
     """Rows and names of three images of the most frequent class, of which the first suggestion is one."""
