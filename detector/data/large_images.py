@@ -61,8 +61,7 @@ def open_image_file(path: str | Path, *, apply_orientation: bool) -> Tensor | La
         FileNotFoundError, DataError: as :func:`read_image`; or there is too little memory to decode it.
     """
     height, width = read_image_size(path, apply_orientation=apply_orientation)
-    most = most_pixels()
-    if most is None or height * width <= most:
+    if not exceeds_limit(height, width):
         return read_image(path, apply_orientation=apply_orientation)
     if (read := tiff_parts(path)) is not None:
         return LargeImage(read, height, width)
@@ -71,9 +70,9 @@ def open_image_file(path: str | Path, *, apply_orientation: bool) -> Tensor | La
     return LargeImage(lambda *box: from_pillow(image.crop(box)), height, width)
 
 
-def most_pixels() -> int | None:
-    """Pixels of a picture that Pillow reads by default, 178 million; None: any number."""
-    return None if Image.MAX_IMAGE_PIXELS is None else 2 * Image.MAX_IMAGE_PIXELS
+def exceeds_limit(height: int, width: int) -> bool:
+    """Whether a picture has more pixels than Pillow reads by default, 178 million."""
+    return Image.MAX_IMAGE_PIXELS is not None and height * width > 2 * Image.MAX_IMAGE_PIXELS
 
 
 def check_memory(path: str | Path, needed: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.large_images import LargeImage, most_pixels, open_image_file
+from detector.data.large_images import LargeImage, exceeds_limit, open_image_file
 from detector.data.proposals import clean_proposals, clean_rows
 from detector.data.reviewed import shown_classes
 from detector.data.tiles import Tiling, draw_tiles, tile_pixels, tiles_of, to_view
@@ -181,8 +181,7 @@ def read_parts(source: ImageDataset, index: int) -> Tensor | LargeImage:
 
 def is_large(source: AnnotatedImages, index: int) -> bool:
     """Whether an image has more pixels than are read at once."""
-    height, width = source.image_size(index)
-    return (most := most_pixels()) is not None and height * width > most
+    return exceeds_limit(*source.image_size(index))
 
 
 def cut_tile(

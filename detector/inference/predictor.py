@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from detector.data.images import ImageSource, open_image
-from detector.data.large_images import LargeImage, open_image_file
+from detector.data.images import ImageSource, open_image, read_image_size
+from detector.data.large_images import LargeImage, exceeds_limit, open_image_file
 from detector.data.loader import make_views, tiled_views
 from detector.data.pictures import find_pictures
 from detector.data.proposals import clean_proposals
@@ -111,6 +111,14 @@ class Predictor:
         if self.tiling is not None and isinstance(image, (str, Path)):
             return open_image_file(image, apply_orientation=True)
         return open_image(image)
+
+    def reads_in_parts(self, image: ImageSource) -> bool:
+        """Whether :meth:`open` of a file gives a :class:`LargeImage`."""
+        return (
+            self.tiling is not None
+            and isinstance(image, (str, Path))
+            and exceeds_limit(*read_image_size(image))
+        )
 
     def find_proposals(self, image: Tensor | LargeImage) -> Tensor | None:
         """What :meth:`scores` takes besides an image (3, H, W) uint8; it may take long."""

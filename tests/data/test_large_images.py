@@ -1,5 +1,6 @@
 """Pictures that are read in parts, and what is done with them."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ from PIL import Image
 from random_run import make_run, make_student
 
 import detector
+from detector.commands.predict import predict_files
 from detector.config import load_cfg
 from detector.data.build import build_dataset
-from detector.data.images import read_image
+from detector.data.images import read_image, read_image_size
 from detector.data.large_images import LargeImage, open_image_file
 from detector.data.proposals.search import search
 from detector.data.proposals.tiled import TiledSearch
@@ -133,6 +135,24 @@ def test_a_large_file_is_predicted_like_its_pixels(student: bool, tmp_path: Path
     assert same.float().mean() > 0.6
     with pytest.raises(DataError, match="exceeds limit"):
         detector.load(run, overrides={"INPUT.TILE": 0})(tmp_path / "a.png")
+
+
+def test_a_large_file_is_drawn_on_a_reduced_copy(
+    tmp_path: Path, limit: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.commands.predict._LARGEST_SIDE", 148)
+    run = make_run(tmp_path / "run", "INPUT.TILE", 160)
+    (tmp_path / "new").mkdir()
+    for name in ("a", "b"):
+        Image.fromarray(PIXELS).save(tmp_path / "new" / f"{name}.png")
+    predict_files(
+        [tmp_path / "new"], run, tmp_path / "out", formats=["pictures", "coco"], score_threshold=0.0
+    )
+    drawn = read_image_size(tmp_path / "out" / "pictures" / "a.jpg")
+    assert drawn == (6 * 74, 6 * 100)  # a quarter of the picture, and enlarged to be legible
+    content = json.loads((tmp_path / "out" / "detections.json").read_text())
+    assert [(each["width"], each["height"]) for each in content["images"]] == [(400, 296)] * 2
+    assert max(box["bbox"][0] + box["bbox"][2] for box in content["annotations"]) > 300
 
 
 def test_a_data_set_of_large_pictures_needs_tiles(tmp_path: Path, limit: None) -> None:
