@@ -225,10 +225,9 @@ def measure_proposals(
 
 def clean(cfg: Settings, proposals: Proposals, image_id: str) -> Tensor:
     """The proposals (R, 4) of an image as a detector gets them."""
-    options = cfg.proposals
-    return clean_proposals(
-        proposals[image_id], min_size=options.min_size, stride=1, max_count=options.max_count
-    )
+    options, boxes = cfg.proposals, proposals[image_id]
+    most = len(boxes) if cfg.input.tile else options.max_count  # which is then of each tile
+    return clean_proposals(boxes, min_size=options.min_size, stride=1, max_count=most)
 
 
 def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_side: float) -> None:

@@ -116,7 +116,7 @@ class InputSettings:
     pad_multiple: int = key(1, "The sides of a batch of images are padded to a multiple of this.", over=0)
     tile: int = key(0,
         "Side of the tiles, in pixels of the image, into which larger images are cut; a tile is resized as "
-        "an image of its own. 0: images are not cut. See docs/large_pictures.md.")
+        "an image of its own. 0: images are not cut. See docs/large_pictures.md.", most=8192)
     tile_overlap: float = key(0.25,
         "Least share of its side that a tile has in common with the next one. An object that is no larger is "
         "in one of them as a whole.", most=0.75)
