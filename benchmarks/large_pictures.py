@@ -191,14 +191,10 @@ def sliced_by_sahi(run: Path, device: str) -> Callable[[Path], Detections]:
     def find(path: Path) -> Detections:
         pixels = read_image(path).permute(1, 2, 0).numpy()
         side = cfg.input.tile
+        # As sahi itself chooses where boxes of low scores count, which AP needs.
+        merged = {"postprocess_type": "NMS", "postprocess_match_metric": "IOU"}
         result = get_sliced_prediction(
-            pixels,
-            model,
-            slice_height=side,
-            slice_width=side,
-            **ratio,
-            verbose=0,
-            postprocess_type="GREEDYNMM",
+            pixels, model, slice_height=side, slice_width=side, **ratio, **merged, verbose=0
         )
         found = result.object_prediction_list
         scores = torch.tensor([each.score.value for each in found])
