@@ -1,6 +1,6 @@
 """Peak memory and time of proposals and predictions in one picture of many tiles, on a CPU.
 
-    python benchmarks/large_picture_memory.py RUN [--side 20000] [--tile 1280] [--form tiff png]
+    python benchmarks/large_picture_memory.py RUN [--side 20000] [--tile 1280] [--form tiff jpg]
 
 RUN has a weak detector and a student. The picture is drawn: noise with squares, 3 bytes a pixel. Each
 measurement is a process of its own, of which the system says the most memory that it had.
@@ -67,7 +67,6 @@ def write_picture(path: Path, side: int) -> None:
             dtype=np.uint8,
             photometric="rgb",
             tile=(BLOCK, BLOCK),
-            compression="zlib",
         )
         return
     picture, across = Image.new("RGB", (side, side)), -(-side // BLOCK)
@@ -102,7 +101,7 @@ def main() -> None:
     parser.add_argument("run", help="a run folder with a student")
     parser.add_argument("--side", type=int, default=20_000, help="of the picture (default: 20000)")
     parser.add_argument("--tile", type=int, default=1280, help="INPUT.TILE (default: 1280)")
-    parser.add_argument("--form", nargs="+", choices=("tiff", "png"), default=("tiff", "png"))
+    parser.add_argument("--form", nargs="+", choices=("tiff", "jpg"), default=("tiff", "jpg"))
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
