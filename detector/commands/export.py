@@ -68,7 +68,8 @@ def export(
     if count < 1:
         raise UserError(f"--count is {count}, expected at least 1 picture to check with")
     file, _, cfg = read_run(weights, model=model)
-    predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
+    overrides = {"PRECISION": "float32", "INPUT.TILE": 0}  # the file takes a tile, or a whole picture
+    predictor = load(file, "cpu", score_threshold=None, overrides=overrides)
     paths = find_check_images(cfg, images)[:count]
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     name, about = f"{form}{SUFFIXES[form]}", f"{form}.json"
@@ -150,6 +151,8 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
         "max_detections": most,
         "shortest_side": model.transform.min_size[-1],  # to which the network resizes an image
         "longest_side": model.transform.max_size,
+        "tile": cfg.input.tile,  # 0: none; else the caller cuts larger pictures (docs/large_pictures.md)
+        "tile_overlap": cfg.input.tile_overlap,
     }
     limits = model.transform.min_size[-1], model.transform.max_size
     made = made_images(paths, exported_student.hard_sizes(*limits))

@@ -10,12 +10,15 @@ import argparse
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from torch import Tensor
 from tqdm import tqdm
 
 from detector.data.datasets.voc_writer import detected_objects, encode_annotation
 from detector.data.formats import encode_coco, review_image
+from detector.data.large_images import LargeImage
 from detector.data.pictures import count_frames, find_pictures, is_video
 from detector.evaluation.pictures import draw_detections
 from detector.inference.load import find_checkpoint, load
@@ -23,6 +26,7 @@ from detector.inference.predictor import Predictor
 from detector.inference.sources import check_all_read, frame_name, read_sources, score_sources
 from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.self_training.networks import Model
+from detector.structures import Detections, scale_boxes
 from detector.utils.command_line import add_model_option, add_threshold_option
 from detector.utils.errors import UserError, counted
 from detector.utils.files import check_regular, encode_image
@@ -32,6 +36,7 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
+_LARGEST_SIDE = 4000  # pixels to which a picture is reduced that is read in parts
 _KEY = "detector predict"  # whose files, of whatever pictures, the next call replaces
 
 
@@ -109,7 +114,7 @@ def write_all(
             best = max(best, float(scores.scores.max()) if scores.scores.numel() else 0.0)
             name, size = scores.image_id, (image.shape[1], image.shape[2])
             if "pictures" in formats:
-                picture = draw_detections(image, found, None, classes, score_threshold=0.0)
+                picture = draw_detections(*drawable(image, found), None, classes, score_threshold=0.0)
                 outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
             if "coco" in formats:
                 reviews.append(review_image(name, size, found, classes))
@@ -124,6 +129,15 @@ def write_all(
     if images and not boxes:
         print(f"the best score is {best:.3g}, and a box must score more than --score-threshold {least:.3g}")
     check_all_read(failures)
+
+
+def drawable(image: Tensor | LargeImage, found: Detections) -> tuple[Tensor, Detections]:
+    """An image and its detections as they are drawn; one that is read in parts is reduced."""
+    if isinstance(image, Tensor):
+        return image, found
+    reduced = image.reduced(_LARGEST_SIDE // 2)
+    scale = reduced.shape[2] / image.shape[2], reduced.shape[1] / image.shape[1]
+    return reduced, replace(found, boxes=scale_boxes(found.boxes, *scale))
 
 
 def output_name(name: str, form: str) -> str:

@@ -114,15 +114,15 @@ class InputSettings:
         "RoI pooling gets the last pixel inside a proposal as its corner, as in the code of OICR, PCL and "
         "MIST, rather than the first one outside.")
     pad_multiple: int = key(1, "The sides of a batch of images are padded to a multiple of this.", over=0)
-    tile: int = weak_key(0,
-        "Side of the tiles, in pixels of the image, into which larger images are cut for the weak detector; "
-        "a tile is resized as an image of its own. 0: images are not cut. See docs/large_pictures.md.")
-    tile_overlap: float = weak_key(0.25,
+    tile: int = key(0,
+        "Side of the tiles, in pixels of the image, into which larger images are cut; a tile is resized as "
+        "an image of its own. 0: images are not cut. See docs/large_pictures.md.", most=8192)
+    tile_overlap: float = key(0.25,
         "Least share of its side that a tile has in common with the next one. An object that is no larger is "
         "in one of them as a whole.", most=0.75)
     tiles_per_step: int = training_key(8,
-        "Of one image, the most tiles that are in a training step, the reduced image among them; the others "
-        "are drawn at random.", least=2)
+        "Of one image, the most tiles that are in a training step of the weak detector, the reduced image "
+        "among them; the others are drawn at random. A student is tested on so many at a time.", least=2)
     mean: tuple[float, ...] = key((0.485, 0.456, 0.406),
         "Mean of red, green and blue scaled to [0, 1]; subtracted.", least=-math.inf)
     std: tuple[float, ...] = key((0.229, 0.224, 0.225),

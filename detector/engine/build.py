@@ -10,6 +10,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from detector.config import Settings, with_values
 from detector.data.build import build_proposals, build_snapshot_views, build_test_loader, test_max_sizes
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.loader import is_large
 from detector.data.proposals import Proposals
 from detector.data.training_set import TrainingSet
 from detector.engine.loop import TrainOptions
@@ -132,8 +133,8 @@ def build_snapshots(cfg: Settings, training_set: TrainingSet) -> Snapshots | Non
     if cfg.solver.picture_period == 0:
         return None
     dataset = training_set.dataset
-    candidates = range(min(len(dataset), _CANDIDATES))
-    indices = choose_samples([dataset.labels(i) for i in candidates], _WATCHED)
+    candidates = [i for i in range(min(len(dataset), _CANDIDATES)) if not is_large(dataset, i)]
+    indices = [candidates[k] for k in choose_samples([dataset.labels(i) for i in candidates], _WATCHED)]
     views = build_snapshot_views(cfg, training_set, indices)
     usable = [k for k, each in enumerate(views) if len(each.proposals) and each.samples[0].labels.any()]
     return Snapshots(

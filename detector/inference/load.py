@@ -93,6 +93,7 @@ def build_predictor(
             cfg.datasets.classes,
             postprocess=build_student_postprocess(cfg, score_threshold),
             precision=build_precision(cfg, device),
+            tiling=build_tiling(cfg),
         )
     find, _ = make_finder(
         cfg.proposals.mode, cfg.proposals.longest_side, cfg.proposals.min_region, cfg.proposals.sides

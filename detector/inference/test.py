@@ -11,6 +11,7 @@ from detector.config import Settings, load_cfg
 from detector.config.yaml_files import Overrides
 from detector.data.build import build_dataset, name_classes
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.loader import is_large
 from detector.data.proposals import load_proposals
 from detector.data.reviewed import label_counts
 from detector.data.training_set import describe_truth
@@ -176,11 +177,12 @@ def write_figures(
     outputs.write("detections.npz", encode_detections(detections))
     chosen = thresholds.choose(test_set, detections)
     outputs.write(thresholds.FILE, thresholds.encode(chosen, test_set.class_names, metrics["weights_sha256"]))
+    large = any(is_large(test_set, i) for i in range(len(test_set)))  # which no screen shows
     pictures = write_pictures(
         outputs,
         test_set,
         detections,
-        count=cfg.test.pictures,
+        count=0 if large else cfg.test.pictures,
         score_threshold=cfg.test.picture_score,
     )
     # Last, as `detector train --to detector` takes a run with this file for tested.

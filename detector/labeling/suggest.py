@@ -14,7 +14,7 @@ from detector.config import Settings, load_cfg
 from detector.data.build import build_test_loader, build_training_set, name_classes
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
-from detector.data.loader import collate
+from detector.data.loader import collate, read_parts
 from detector.data.reviewed import find_id
 from detector.data.training_set import TrainingSet
 from detector.engine.build import build_precision
@@ -165,12 +165,16 @@ def assess(
         find_checkpoint(cfg.output_dir, "weak"), cfg.datasets.classes, fallback=SCORE_THRESHOLD
     )
 
-    def described(loader: Iterable[Views]) -> Iterator[Views]:
-        for views in loader:
+    def described(
+        loader: Iterable[Views | Iterator[Views]],
+    ) -> Iterator[Views | list[Views]]:
+        for image in loader:
+            parts = [image] if isinstance(image, Views) else [*image]
+            views = parts[-1]  # the whole image, if none of its tiles has all proposals
             batch = collate(views.samples[:1]).to(device)
             with torch.no_grad():
                 features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
-            yield views
+            yield image if isinstance(image, Views) else parts
 
     for _ in described(build_test_loader(cfg, dataset, boxed, training_set.proposals)):
         pass  # their features are enough
@@ -227,7 +231,7 @@ def student_boxes(
     predictor = load(checkpoint, device, score_threshold=None)
     thresholds = find_thresholds(checkpoint, predictor.class_names, fallback=SCORE_THRESHOLD)
     for index in tqdm(indices, unit="image", disable=None):
-        scores = predictor.scores(dataset.read_image(index), image_id=dataset.image_ids[index]).to("cpu")
+        scores = predictor.scores(read_parts(dataset, index), image_id=dataset.image_ids[index]).to("cpu")
         yield boxes_to_review(training_set, index, labels[index], scores, thresholds)
 
 

@@ -1,6 +1,7 @@
 """From the settings to the Faster R-CNN of self-training, its batches and its pseudo boxes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from textwrap import shorten
 
@@ -31,8 +32,11 @@ from detector.self_training.pyramids import (
     load_torchvision_weights,
     torchvision_pyramid,
 )
-from detector.structures import Detections, Scores
+from detector.self_training.tile_views import clip_to_tile
+from detector.structures import Detections, ReviewedBoxes, Scores
 from detector.utils.errors import ConfigError, UserError
+
+_SURE = 0.5  # score of a box in a tile that is learned, where the threshold is relative to the image
 
 
 def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
@@ -111,29 +115,41 @@ def build_box_loader(
 
 def build_pseudo_boxes(
     cfg: Settings, training_set: TrainingSet, *, of_student: bool
-) -> Callable[[int, Scores], Detections]:
+) -> Callable[[int, Scores, Tensor | None], Detections]:
     """A function from the index of a training image and its scores to the boxes to learn from.
+
+    For scores of a tile (4,) of the image, in pixels of the image, only boxes are taken that score more than
+    SELF_TRAIN.SCORE_THRESHOLD, or than 0.5 where that is relative: a tile need not show what the image does.
+    Points and counts, which are of the image, are then not used.
 
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
     """
     keys, dataset = cfg.self_train, training_set.dataset
 
-    def choose(index: int, scores: Scores) -> Detections:
+    def choose(index: int, scores: Scores, tile: Tensor | None = None) -> Detections:
+        whole, image_id = tile is None, dataset.image_ids[index]
+        relative, reviewed = keys.relative_scores, training_set.reviewed.get(image_id)
         return pseudo_boxes(
             scores,
             dataset.labels(index),
-            score_threshold=keys.score_threshold,
-            relative=keys.relative_scores,
+            score_threshold=keys.score_threshold if whole or not relative else _SURE,
+            relative=relative and whole,
+            each_label=whole,
             nms_threshold=keys.nms,
             drop_inside=keys.drop_inside,
             drop_groups=0.0 if of_student else keys.drop_groups,
             voting_iou=0.0 if of_student else keys.voting_iou,
-            reviewed=training_set.reviewed.get(dataset.image_ids[index]),
-            hints=training_set.hints.get(dataset.image_ids[index]),
+            reviewed=reviewed if tile is None or reviewed is None else _in_tile(reviewed, tile),
+            hints=training_set.hints.get(image_id) if whole else None,
         )
 
     return choose
+
+
+def _in_tile(reviewed: ReviewedBoxes, tile: Tensor) -> ReviewedBoxes:
+    boxes, visible = clip_to_tile(reviewed.boxes, tile)
+    return replace(reviewed, boxes=boxes[visible], labels=reviewed.labels[visible])
 
 
 def student_threshold(cfg: Settings) -> float:

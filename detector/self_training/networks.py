@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from detector.config import Settings
-from detector.data.build import build_test_loader
+from detector.data.build import build_test_loader, build_tiling
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals import Proposals
 from detector.engine.checkpoint import restore_model
@@ -68,7 +68,7 @@ def predict_all(
     options: dict[str, Any] = {"device": precision.device, "precision": precision}
     if isinstance(model, FasterRCNN):
         options |= {"images_per_batch": cfg.self_train.images_per_batch, "workers": cfg.datasets.workers}
-        results = score_images(model, dataset, indices, **options)
+        results = score_images(model, dataset, indices, tiling=build_tiling(cfg), **options)
     else:
         loader = build_test_loader(cfg, dataset, indices, proposals)
         results = predict(model, loader, **options)

@@ -109,7 +109,7 @@ def find_pseudo_boxes(
     shown = torch.from_numpy(training_set.labels())  # (N, C)
     for index, *each in zip(own, *found, strict=True):
         scores = mean_scores(each)
-        boxes[index] = choose(index, scores)
+        boxes[index] = choose(index, scores, None)
         if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
             supports[index] = support(of_teacher, scores, shown[index])
     for others, others_supports in gather((boxes, supports)):

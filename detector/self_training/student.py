@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.config import Settings
-from detector.data.build import find_test_set
+from detector.data.build import build_tiling, find_test_set
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc import VOCDataset
 from detector.data.reviewed import reviewed_counts
@@ -69,6 +69,7 @@ def train_detector(
         mosaic=cfg.self_train.mosaic,
         pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
         weights=read_weights(pseudo, split) if fused else (),
+        tiling=build_tiling(cfg),
     )
     _train(cfg, folder, device, model, images, source, factors)
 
@@ -106,7 +107,8 @@ def train_with_teacher(
         )
         dataset = training_set.dataset
         reviewed = reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg) else ()
-    _train(cfg, folder, device, model, IndexedImages(dataset, reviewed=reviewed), dataset, factors)
+    images = IndexedImages(dataset, reviewed=reviewed, tiling=build_tiling(cfg))
+    _train(cfg, folder, device, model, images, dataset, factors)
 
 
 def build_running_ap(
@@ -119,8 +121,13 @@ def build_running_ap(
 
     def detect(model: nn.Module, indices: Sequence[int]) -> Iterator[Detections]:
         assert isinstance(model, FasterRCNN)
-        size = {"images_per_batch": cfg.solver.images_per_batch}
-        scores = score_images(model, test_set, indices, device=precision.device, precision=precision, **size)
+        scores = score_images(
+            *(model, test_set, indices),
+            device=precision.device,
+            precision=precision,
+            images_per_batch=cfg.solver.images_per_batch,
+            tiling=build_tiling(cfg),
+        )
         return map(postprocess, scores)
 
     return RunningAP(detect, test_set, cfg.solver.ap_share)

@@ -12,6 +12,7 @@ from detector.data.datasets.voc import VOCDataset
 from detector.data.formats import review_import
 from detector.data.proposals import load_proposals, save_proposals
 from detector.data.toybox import CLASSES
+from detector.modeling.merge_tiles import merge_tiles
 from detector.self_training.pseudo_set import read_reviewed_counts
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
@@ -258,3 +259,17 @@ def test_without_a_weak_detector(command, keys, tmp_path, capsys):
     assert command("self-train")(keys) == 2
     assert "train first, or name another file" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_large_pictures_are_learned_and_tested_in_tiles(command, keys, tmp_path, capsys):
+    keys = [*keys, "INPUT.TILE", "80", "INPUT.TILES_PER_STEP", "3", "SELF_TRAIN.TEACHER_STEPS", "2"]
+    keys += ["SELF_TRAIN.MOSAIC", "1", "SELF_TRAIN.COPY_PASTE", "1"]
+    assert command("train")(keys) == 0
+    with patch("detector.self_training.scoring.merge_tiles", side_effect=merge_tiles) as merged:
+        assert command("self-train")(keys) == 0
+    sizes = {tuple(call.args[1][-1, 2:].tolist()) for call in merged.call_args_list}
+    assert sizes
+    assert all(max(size) > 80 for size in sizes)
+    assert "the student takes whole pictures" not in capsys.readouterr().err
+    metrics = json.loads((tmp_path / "run" / "self_train" / "metrics.json").read_text())
+    assert (metrics["iteration"], metrics["mAP50"] is None) == (2, False)

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from detector.data.images import read_image
+from detector.data.large_images import open_image_file
 from detector.data.proposals import selective_search
 from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
+from detector.data.proposals.tiled import TiledSearch, find_in
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import name_beside
@@ -223,8 +225,11 @@ def begin_worker(
 def search(image: tuple[str, Path], find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
     """The image's id with what was found in its file, or why that could not be read."""
     image_id, path = image
+    read = open_image_file if isinstance(find, TiledSearch) else read_image
     try:
-        pixels = read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy()  # (H, W, 3)
-    except (OSError, UserError) as error:
+        pixels = read(path, apply_orientation=apply_orientation)
+        boxes = find_in(find, pixels)
+    except (OSError, UserError) as error:  # the pixels of a large image are read in the search
         return image_id, str(error)
-    return image_id, (pixels.shape[:2], find(pixels))
+    height, width = pixels.shape[1:]
+    return image_id, ((height, width), boxes)
