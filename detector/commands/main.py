@@ -20,6 +20,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {  # in the order in which they are used
+    "demo": Command(
+        "Draw a small data set, train a detector on its tags in two minutes, and open the report"
+    ),
     "init": Command("Write a config for a folder of your own pictures"),
     "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
     "teacher": Command("Let a model of Hugging Face find boxes in the training images", takes_config=True),
@@ -48,7 +51,7 @@ COMMANDS = {  # in the order in which they are used
 
 
 GROUPS = {
-    "first, from tagged pictures to boxes:": ("init", "train", "predict", "report"),
+    "first, from tagged pictures to boxes:": ("demo", "init", "train", "predict", "report"),
     "the steps of train --to detector, one by one:": ("propose", "check", "test", "self-train"),
     "later, boxes that a person corrects (docs/labeling.md):": (
         *("label", "suggest", "review", "review-import"),
