@@ -37,9 +37,11 @@ from detector.inference.export import (
     typical_difference,
 )
 from detector.inference.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
+from detector.inference.exported_fcos import FCOSNetwork
 from detector.inference.load import load, read_run
 from detector.inference.predictor import Predictor, WeakPredictor
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student
+from detector.self_training.fcos import FCOS
 from detector.self_training.networks import Model
 from detector.structures import Detections
 from detector.utils.command_line import add_model_option
@@ -137,19 +139,19 @@ def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Ex
 
 
 def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
-    model = cast(FasterRCNN, predictor.model)
-    threshold, most = model.roi_heads.score_thresh, model.roi_heads.detections_per_img
+    model = cast(Student, predictor.model)
+    limits = exported_student.detection_limits(model)
     about = {
         "inputs": exported_student.INPUTS,
         "outputs": exported_student.OUTPUTS,
         "classes": cfg.datasets.classes,
-        "score_threshold": threshold,
-        "max_detections": most,
+        "score_threshold": limits.score_threshold,
+        "max_detections": limits.max_detections,
         "shortest_side": model.transform.min_size[-1],  # to which the network resizes an image
         "longest_side": model.transform.max_size,
     }
-    limits = model.transform.min_size[-1], model.transform.max_size
-    made = made_images(paths, exported_student.hard_sizes(*limits))
+    sides = model.transform.min_size[-1], model.transform.max_size
+    made = made_images(paths, exported_student.hard_sizes(*sides))
 
     def difference(exported: Network) -> float:
         found = []
@@ -158,12 +160,21 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
             image = open_image(source)
             boxes, scores, labels = exported(image)
             ours, theirs = predictor(image), Detections("", boxes, scores, labels)
-            options = {"side": max(image.shape), "floor": threshold, "most": most}
+            options: dict[str, Any] = {
+                "side": max(image.shape),
+                "floor": limits.score_threshold,
+                "most": limits.max_detections,
+            }
             both = [detection_differences(*pair, **options) for pair in ((ours, theirs), (theirs, ours))]
             found.append((image, torch.cat(both)))
         return typical_difference(found)
 
-    return _Exported(exported_student.export_student(model), difference, 1e-4, about, len(made))
+    return _Exported(exported_student.export_student(make_network(model)), difference, 1e-4, about, len(made))
+
+
+def make_network(model: Student) -> exported_student.StudentNetwork:
+    """A student as torch.export takes it."""
+    return FCOSNetwork(model) if isinstance(model, FCOS) else exported_student.FasterRCNNNetwork(model)
 
 
 def made_images(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:

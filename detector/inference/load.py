@@ -20,8 +20,7 @@ from detector.inference.measured import stands_for
 from detector.inference.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
 from detector.inference.results import ignored_keys
 from detector.modeling.build import build_postprocess
-from detector.self_training.build import build_student_postprocess
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, restore_network
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, check_path
@@ -63,7 +62,7 @@ def load(
     file, checkpoint, cfg = read_run(path, overrides, model)
     where = find_device(device)
     network = restore_network(cfg, checkpoint, file, model)
-    if ignored := ignored_keys(overrides, isinstance(network, FasterRCNN)):
+    if ignored := ignored_keys(overrides, isinstance(network, Student)):
         logger.warning("warning: %s", ignored)
     return build_predictor(cfg, network, where, score_threshold=score_threshold)
 
@@ -72,7 +71,7 @@ def build_predictor(
     cfg: Settings, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
 ) -> Predictor:
     """A model on a device with the proposals, test passes, NMS and precision of a config."""
-    if isinstance(model, FasterRCNN):
+    if isinstance(model, Student):
         return Predictor(
             model.to(device),
             cfg.datasets.classes,

@@ -19,7 +19,7 @@ from detector.data.transforms import TestTransform
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, tf32_allowed
 from detector.inference.found import Found
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student
 from detector.self_training.scoring import score_batch
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError, counted, describe_value, shortened
@@ -30,7 +30,7 @@ SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
 class Predictor:
     """Finds objects in images: `predictor(image)`. `detector.load` makes one.
 
-    This class is for a Faster R-CNN, which makes its own proposals; see also :class:`WeakPredictor`.
+    This class is for a student of self-training, which needs no proposals; see also :class:`WeakPredictor`.
 
     Args:
         model: as :func:`detector.engine.passes.score_batch` takes it.
@@ -38,8 +38,6 @@ class Predictor:
         postprocess: from the scores of an image's proposals to its detections.
         precision: of the model, on its device.
     """
-
-    kind = "Faster R-CNN"
 
     def __init__(
         self,
@@ -50,6 +48,7 @@ class Predictor:
         precision: Precision,
     ) -> None:
         self.model = model.eval()
+        self.kind = str(getattr(model, "kind", "weak detector"))  # for people
         self.class_names = tuple(class_names)
         self.postprocess, self.precision, self.device = postprocess, precision, precision.device
 
@@ -114,11 +113,11 @@ class Predictor:
             image_id: the name of an image that is not a file.
         """
         if proposals is not None:
-            raise UserError("a Faster R-CNN makes its proposals itself: leave out the argument proposals")
+            raise UserError("a student makes its proposals itself: leave out the argument proposals")
         name = str(image) if isinstance(image, (str, Path)) else image_id
         with tf32_allowed(self.precision.name == "tf32"):
             (scores,) = score_batch(
-                cast(FasterRCNN, self.model),
+                cast(Student, self.model),
                 [open_image(image)],
                 [name],
                 device=self.device,
@@ -145,8 +144,6 @@ class WeakPredictor(Predictor):
         tiling: how larger images are cut into tiles; None: they are not.
         options: the other arguments of :class:`Predictor`.
     """
-
-    kind = "weak detector"
 
     def __init__(
         self,

@@ -8,14 +8,15 @@ from torch import Tensor
 from detector.engine.passes import check_finite, not_finite
 from detector.engine.precision import Precision
 from detector.self_training.box_loader import image_loader
-from detector.self_training.faster_rcnn import FasterRCNN, NonFiniteFeatures
+from detector.self_training.build import Student
+from detector.self_training.faster_rcnn import NonFiniteFeatures
 from detector.structures import Scores
 from detector.structures.sample import ImageDataset
 
 
 @torch.no_grad()
 def score_batch(
-    model: FasterRCNN,
+    model: Student,
     images: Sequence[Tensor],
     image_ids: Sequence[str],
     *,
@@ -44,7 +45,7 @@ def score_batch(
 
 
 def score_images(
-    model: FasterRCNN,
+    model: Student,
     source: ImageDataset,
     indices: Sequence[int],
     *,

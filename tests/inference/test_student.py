@@ -19,10 +19,10 @@ from detector.config import load_cfg
 from detector.data.toybox import CLASSES as TOYBOX
 from detector.data.toybox import draw_toybox
 from detector.inference.export import Network, detection_differences, load_program, typical_difference
-from detector.inference.exported_student import StudentNetwork, export_student
+from detector.inference.exported_student import FasterRCNNNetwork, export_student
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.report.build import write_report as report
-from detector.self_training.build import build_faster_rcnn
+from detector.self_training.build import build_student
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.structures import Detections
 from detector.utils.errors import UserError
@@ -144,7 +144,7 @@ def test_an_exported_student_finds_what_the_student_finds(
     make_student(run, "SELF_TRAIN.BACKBONE", "small")  # tests/chaos has MobileNet, which takes longer
     count, programs, networks = 15, [], {}  # tests/chaos draws others
 
-    def export_once(model: FasterRCNN) -> ExportedProgram:
+    def export_once(model: FasterRCNNNetwork) -> ExportedProgram:
         programs.append(programs[0] if programs else export_student(model))
         return programs[0]
 
@@ -173,10 +173,11 @@ def test_an_exported_student_finds_what_the_student_finds(
 def test_a_student_with_depthwise_convolutions_is_exported() -> None:
     pytest.importorskip("timm")
     torch.manual_seed(0)
-    model = build_faster_rcnn(load_cfg("photos_pcl_lite0"), pretrained=False).eval()
-    program, image = export_student(model), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
+    model = build_student(load_cfg("photos_pcl_lite0"), pretrained=False).eval()
+    network = FasterRCNNNetwork(model)
+    program, image = export_student(network), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
     with torch.no_grad():
-        found, expected = program.module()(image), StudentNetwork(model)(image)
+        found, expected = program.module()(image), network(image)
     assert len(expected[0]) > 10
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
