@@ -58,7 +58,7 @@ def place_scores(found: dict[str, Tensor]) -> Tensor:
 
 
 def in_image(anchors: Tensor, size: Tensor) -> Tensor:
-    """Whether the centers of anchors (A, 4) are in an image of `size` (height, width), not in padding: (A,)."""
+    """Whether centers of anchors (A, 4) are in an image of `size` (height, width), not in padding: (A,)."""
     return ((anchors[:, :2] + anchors[:, 2:]) / 2 < size.flip(0)).all(dim=1)
 
 
