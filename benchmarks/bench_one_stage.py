@@ -46,7 +46,7 @@ class Row:
 class SSDLite(nn.Module):
     """torchvision's model for torch.export, as its own code has numbers that depend on the image.
 
-    It takes an image of its own size, with torchvision's steps: the 300 best places of each class, NMS at 0.55.
+    It takes an image of its own size. As in torchvision: the 300 best places of each class, NMS at 0.55.
     """
 
     def __init__(self) -> None:

@@ -19,15 +19,12 @@ from detector.commands.export import make_network
 from detector.data.build import build_dataset
 from detector.data.images import open_image
 from detector.engine.checkpoint import load_checkpoint
-from detector.evaluation.voc import voc_ap
-from detector.inference.export import Network, load_program, save_program
+from detector.inference.export import load_program, save_program
 from detector.inference.exported_student import INPUTS, OUTPUTS, export_student
 from detector.inference.load import load, read_run
-from detector.inference.quantize import quantize_onnx
-from detector.inference.results import annotations
+from detector.inference.quantize import mean_ap, quantize_onnx
 from detector.inference.test import evaluate
 from detector.self_training.self_train import self_train
-from detector.structures import Detections
 
 CALIBRATION = 64  # training images
 
@@ -43,16 +40,6 @@ class Row:
     int8_mAP50: float
     onnx_megabytes: float
     int8_megabytes: float
-
-
-def measure(network: Network, dataset, classes: int) -> float:
-    """mAP50 in percent of a network in ONNX."""
-    found = []
-    for index in range(len(dataset)):
-        boxes, scores, labels = network(open_image(dataset.image_path(index)))
-        found.append(Detections(dataset.image_ids[index], boxes, scores, labels))
-    truth = annotations(dataset)
-    return 100 * float(voc_ap([found[i] for i in truth], list(truth.values()), classes).mean())
 
 
 def run_one(run: Path, kind: str, steps: int, seed: int, folder: Path) -> Row:
@@ -72,7 +59,7 @@ def run_one(run: Path, kind: str, steps: int, seed: int, folder: Path) -> Row:
     save_program(program, "onnx", path, inputs=INPUTS, outputs=OUTPUTS)
     train, test = (build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split))
     quantize_onnx(path, small, (open_image(train.image_path(i)) for i in range(CALIBRATION)))
-    points = [measure(load_program("onnx", file), test, len(cfg.datasets.classes)) for file in (path, small)]
+    points = [mean_ap(load_program("onnx", file), test, len(test))[0] for file in (path, small)]
     sizes = [file.stat().st_size / 1e6 for file in (path, small)]
     seconds = load_checkpoint(weights)["train_seconds"]
     return Row(kind, seed, steps, seconds, metrics["mAP50"], *points, *sizes)

@@ -1,18 +1,23 @@
 """A network in ONNX with convolutions of 8-bit integers, by ONNX Runtime's static quantization."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from torch import Tensor
 
-from detector.inference.export import disable_telemetry
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.images import open_image
+from detector.evaluation.voc import voc_ap
+from detector.inference.export import Network, disable_telemetry
+from detector.inference.results import annotations
+from detector.structures import Detections
 from detector.utils.errors import MissingPackage
 
-# The layers whose outputs are scores and boxes stay in float32: 8 bits would round a box to 1/256 of its range.
-# The rest of the network is where the time goes.
+# The layers that give scores and boxes stay in float32, as 8 bits would round a box to 1/256 of its range.
+# They take little time.
 _OUTPUTS = ("cls_logits", "bbox_pred", "bbox_reg", "bbox_ctrness", "cls_score")
 
 
@@ -65,3 +70,23 @@ def quantize_onnx(path: Path, quantized: Path, images: Iterable[Tensor]) -> None
             quantized.write_bytes(whole.read_bytes())
     finally:
         logging.disable(quiet)
+
+
+def mean_ap(network: Network, dataset: AnnotatedImages, most: int) -> tuple[float, int]:
+    """mAP50 in percent of an exported student on the first `most` images with boxes, and their number.
+
+    NaN where no image has boxes.
+    """
+    truth = dict(list(annotations(dataset).items())[:most])
+    found = []
+    for index in truth:
+        boxes, scores, labels = network(open_image(dataset.image_path(index)))
+        found.append(Detections(dataset.image_ids[index], boxes, scores, labels))
+    if not truth:
+        return float("nan"), 0
+    return 100 * float(np.nanmean(voc_ap(found, list(truth.values()), len(dataset.class_names)))), len(truth)
+
+
+def spread(paths: Sequence[Path], most: int) -> list[Path]:
+    """At most `most` of the paths, from the first to the last at equal distances."""
+    return [paths[i * len(paths) // most] for i in range(most)] if len(paths) > most else list(paths)
