@@ -1,19 +1,20 @@
 """Trains both kinds of students on the same pseudo boxes of Toybox, for the same steps, and measures int8.
 
-    detector demo runs/demo_of_detectors --no-browser
-    python benchmarks/one_stage_toybox.py runs/demo_of_detectors/run [--steps 300]
+    python benchmarks/one_stage_toybox.py runs/toybox_pcl runs/one_stage [--steps 300]
 
-The weak detector is that of the run. Writes benchmarks/results/methods_one_stage_toybox.json: mAP50 and the
-seconds of training of each student, and the mAP50 of its ONNX file in float32 and in int8.
+The first folder is the run of a weak detector, the second one is written to; the same command continues.
+Writes benchmarks/results/methods_one_stage_toybox_cpu.json: for each student the seconds of training, and the
+mAP50 and size of the network, of its ONNX file, and of that with int8 convolutions.
 """
 
 import argparse
-import tempfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from measure import report
+from torch import Tensor
 
 from detector.commands.export import make_network
 from detector.data.build import build_dataset
@@ -22,19 +23,18 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.inference.export import load_program, save_program
 from detector.inference.exported_student import INPUTS, OUTPUTS, export_student
 from detector.inference.load import load, read_run
-from detector.inference.quantize import mean_ap, quantize_onnx
-from detector.inference.test import evaluate
+from detector.inference.quantize import mean_ap, quantize_onnx, spread
 from detector.self_training.self_train import self_train
 
-CALIBRATION = 64  # training images
+CALIBRATION = 100  # training images
 
 
 @dataclass(frozen=True)
 class Row:
     case: str
-    seed: int
     steps: int
     train_seconds: float
+    images: int  # of the test
     mAP50: float
     onnx_mAP50: float
     int8_mAP50: float
@@ -42,27 +42,40 @@ class Row:
     int8_megabytes: float
 
 
-def run_one(run: Path, kind: str, steps: int, seed: int, folder: Path) -> Row:
-    keys = {
-        "SELF_TRAIN.DETECTOR": kind,
-        "SELF_TRAIN.MAX_ITER": steps,
-        "SEED": seed,
-        "OUTPUT_DIR": folder / kind,
-    }
+def train(run: Path, kind: str, steps: int, folder: Path) -> Path:
+    """The run folder of a student; both have the pseudo boxes of the first."""
+    output, first = folder / kind, folder / "faster_rcnn" / "self_train" / "pseudo"
+    if first.is_dir() and not (output / "self_train" / "pseudo").exists():
+        shutil.copytree(first, output / "self_train" / "pseudo")
+    keys = {"SELF_TRAIN.DETECTOR": kind, "SELF_TRAIN.MAX_ITER": steps, "OUTPUT_DIR": output}
+    keys |= {"SOLVER.CHECKPOINT_PERIOD": 50}
     words = [str(word) for pair in keys.items() for word in pair]
-    output = self_train(str(run / "config.yaml"), words, [str(run / "model_final.pt")], False)
-    metrics = evaluate(output, model="student")
+    return self_train(str(run / "config.yaml"), words, [str(run / "model_final.pt")], True)
+
+
+def measure(output: Path, kind: str, steps: int) -> Row:
     weights, _, cfg = read_run(output, model="student")
+    predictor = load(weights, "cpu", score_threshold=None)
+    path, small = output / "network.onnx", output / "int8.onnx"
     with torch.no_grad():
-        program = export_student(make_network(load(weights, "cpu", score_threshold=None).model))
-    path, small = folder / f"{kind}.onnx", folder / f"{kind}_int8.onnx"
-    save_program(program, "onnx", path, inputs=INPUTS, outputs=OUTPUTS)
-    train, test = (build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split))
-    quantize_onnx(path, small, (open_image(train.image_path(i)) for i in range(CALIBRATION)))
-    points = [mean_ap(load_program("onnx", file), test, len(test))[0] for file in (path, small)]
+        save_program(
+            export_student(make_network(predictor.model)), "onnx", path, inputs=INPUTS, outputs=OUTPUTS
+        )
+    train_set, test_set = (
+        build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split)
+    )
+    images = [train_set.image_path(i) for i in range(len(train_set))]
+    quantize_onnx(path, small, map(open_image, spread(images, CALIBRATION)))
+
+    def eager(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = predictor(image)
+        return found.boxes, found.scores, found.labels
+
+    networks = eager, load_program("onnx", path), load_program("onnx", small)
+    points = [mean_ap(network, test_set, len(test_set))[0] for network in networks]
     sizes = [file.stat().st_size / 1e6 for file in (path, small)]
     seconds = load_checkpoint(weights)["train_seconds"]
-    return Row(kind, seed, steps, seconds, metrics["mAP50"], *points, *sizes)
+    return Row(kind, steps, seconds, len(test_set), *points, *sizes)
 
 
 def main() -> None:
@@ -70,12 +83,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [
-            run_one(options.run, kind, options.steps, 0, Path(folder)) for kind in ("faster_rcnn", "fcos")
-        ]
+    rows = []
+    for kind in ("faster_rcnn", "fcos"):
+        output = train(options.run, kind, options.steps, options.folder)
+        rows.append(measure(output, kind, options.steps))
     report("methods_one_stage_toybox", torch.device("cpu"), rows)
 
 

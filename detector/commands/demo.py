@@ -18,7 +18,12 @@ from detector.utils.command_line import next_step
 from detector.utils.files import read_json
 
 # Half of the images and of the steps of configs/toybox_pcl.yaml, or less: two minutes on two cores.
-STEPS = {"SOLVER.MAX_ITER": 900, "SOLVER.PICTURE_PERIOD": 90, "SELF_TRAIN.MAX_ITER": 300}
+STEPS = {
+    "SOLVER.MAX_ITER": 900,
+    "SOLVER.PICTURE_PERIOD": 90,
+    "SOLVER.CHECKPOINT_PERIOD": 150,  # so that little is lost where it is interrupted
+    "SELF_TRAIN.MAX_ITER": 300,
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:

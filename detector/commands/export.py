@@ -86,11 +86,11 @@ def export(
         raise UserError(f"--count is {count}, expected at least 1 picture to check with")
     file, _, cfg = read_run(weights, model=model)
     predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
-    paths = find_check_images(cfg, images)[:count]
-    outputs = OutputFolder(file.parent / "export", file_digest(file))
     student = not isinstance(predictor, WeakPredictor)
     if int8 and not (student and form == "onnx"):
         raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
+    paths = find_check_images(cfg, images)[:count]
+    outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
     name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
     with_example = student and form == "onnx"

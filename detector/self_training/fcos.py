@@ -135,7 +135,7 @@ def fcos(
 
     Args:
         backbone: maps images (B, 3, H, W) to an ordered mapping of feature maps; it has `out_channels`, a
-            multiple of 32, and `strides`, of each map in pixels.
+            multiple of 32 from 64 on, and `strides`, of each map in pixels.
         sizes, max_size, mean, std, scale_jitter: of :class:`RandomSizes`.
         convs: of each of the two towers that follow each map.
         test_places: most places of an image that testing keeps, those with the highest scores.

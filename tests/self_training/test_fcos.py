@@ -125,7 +125,7 @@ def test_the_config_chooses_the_detector():
     assert is_student({"model": model.state_dict()})
     assert model.topk_candidates == cfg.self_train.test_proposals
     words = ["SELF_TRAIN.DETECTOR", "fcos", "SELF_TRAIN.CHANNELS", 48]
-    with pytest.raises(ConfigError, match=r"SELF_TRAIN\.CHANNELS is 48, expected a multiple of 32"):
+    with pytest.raises(ConfigError, match=r"SELF_TRAIN\.CHANNELS is 48, expected 64, 96, 128"):
         load_cfg("toybox_pcl", words)
     with pytest.raises(ConfigError, match=r"SELF_TRAIN\.DETECTOR is 'fcos', expected 'faster_rcnn'"):
         load_cfg(
