@@ -44,9 +44,10 @@ class Row:
 
 def train(run: Path, kind: str, steps: int, folder: Path) -> Path:
     """The run folder of a student; both have the pseudo boxes of the first."""
-    output, first = folder / kind, folder / "faster_rcnn" / "self_train" / "pseudo"
-    if first.is_dir() and not (output / "self_train" / "pseudo").exists():
-        shutil.copytree(first, output / "self_train" / "pseudo")
+    output, first, own = folder / kind, folder / "faster_rcnn/self_train", folder / kind / "self_train"
+    if kind != "faster_rcnn" and not own.exists():
+        shutil.copytree(first / "pseudo", own / "pseudo")
+        shutil.copy(first / "pseudo_origin.json", own)
     keys = {"SELF_TRAIN.DETECTOR": kind, "SELF_TRAIN.MAX_ITER": steps, "OUTPUT_DIR": output}
     keys |= {"SOLVER.CHECKPOINT_PERIOD": 50}
     words = [str(word) for pair in keys.items() for word in pair]
