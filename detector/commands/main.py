@@ -30,7 +30,7 @@ COMMANDS = {  # in the order in which they are used
     "train": Command("Train a detector from image labels", takes_config=True),
     "test": Command("Measure a trained detector", takes_config=True),
     "self-train": Command(
-        "Train a Faster R-CNN on what a weak detector finds in its training split, and measure it",
+        "Train a student on what a weak detector finds in its training split, and measure it",
         takes_config=True,
     ),
     "predict": Command("Find objects in your own images"),
