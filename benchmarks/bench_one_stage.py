@@ -1,16 +1,16 @@
 """Times exported students on one core with ONNX Runtime, beside torchvision's SSDLite320 exported alike.
 
-    python benchmarks/bench_one_stage.py [--repeats N]
+    python benchmarks/bench_one_stage.py FOLDER [--repeats N]
 
 Each network takes one uint8 image of 320 x 320 pixels and gives boxes above a score of 0.3 after NMS.
 Weights are random, so hardly a box is left: what is timed is the network and its proposals. 5 classes;
 the students have EfficientNet-lite0. Networks take turns, and the fastest of the repeats of each counts, in
-CPU seconds of this process with one thread. Writes benchmarks/results/one_stage_cpu.json.
+CPU seconds of this process with one thread. The files go to FOLDER, and are not made again. Writes
+benchmarks/results/one_stage_cpu.json.
 """
 
 import argparse
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +73,7 @@ def students() -> dict[str, nn.Module]:
     """The networks by name."""
     shared = ("SELF_TRAIN.SIZES", (SIDE,), "TEST.SCORE_THRESHOLD", THRESHOLD)
     made = {}
-    for kind, channels in (("faster_rcnn", 256), ("faster_rcnn", 128), ("fcos", 128), ("fcos", 64)):
+    for kind, channels in (("fcos", 64), ("fcos", 128), ("faster_rcnn", 128), ("faster_rcnn", 256)):
         words = ("SELF_TRAIN.DETECTOR", kind, "SELF_TRAIN.CHANNELS", channels, *shared)
         cfg = load_cfg("photos_pcl_lite0", words)
         made[f"{kind}, {channels} channels"] = make_network(build_student(cfg, pretrained=False).eval())
@@ -99,21 +99,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeats", type=int, default=30)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("folder", type=Path)
+    folder, repeats = (options := parser.parse_args()).folder, options.repeats
     torch.manual_seed(0)
     torch.set_num_threads(1)
     images = [torch.randint(256, (3, SIDE, SIDE)).byte() for _ in range(8)]
     sessions, sizes, parameters = {}, {}, {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, network in {**students(), "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
-            path, small = Path(folder, "network.onnx"), Path(folder, "int8.onnx")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, network in {**students(), "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
+        path, small = (folder / f"{name.replace(', ', '_')}{suffix}" for suffix in (".onnx", "_int8.onnx"))
+        if not small.exists():
             export(network, path)
             quantize_onnx(path, small, images)
-            for case, file in ((name, path), (f"{name}, int8", small)):
-                sessions[case], sizes[case] = make_session(file), file.stat().st_size / 1e6
-                parameters[case] = sum(each.numel() for each in network.parameters()) / 1e6
-            print(f"exported {name}", flush=True)
+        for case, file in ((name, path), (f"{name}, int8", small)):
+            sessions[case], sizes[case] = make_session(file), file.stat().st_size / 1e6
+            parameters[case] = sum(each.numel() for each in network.parameters()) / 1e6
+        print(f"exported {name}", flush=True)
     seconds: dict[str, list[float]] = {name: [] for name in sessions}
     for turn in range(repeats):
         for name, session in sessions.items():
