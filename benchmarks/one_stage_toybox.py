@@ -59,15 +59,15 @@ def measure(output: Path, kind: str, steps: int) -> Row:
     weights, _, cfg = read_run(output, model="student")
     predictor = load(weights, "cpu", score_threshold=None)
     path, small = output / "network.onnx", output / "int8.onnx"
-    with torch.no_grad():
-        save_program(
-            export_student(make_network(predictor.model)), "onnx", path, inputs=INPUTS, outputs=OUTPUTS
-        )
     train_set, test_set = (
         build_dataset(cfg, split) for split in (cfg.datasets.train_split, cfg.datasets.test_split)
     )
-    images = [train_set.image_path(i) for i in range(len(train_set))]
-    quantize_onnx(path, small, map(open_image, spread(images, CALIBRATION)))
+    if not small.exists():
+        with torch.no_grad():
+            program = export_student(make_network(predictor.model))
+        save_program(program, "onnx", path, inputs=INPUTS, outputs=OUTPUTS)
+        images = [train_set.image_path(i) for i in range(len(train_set))]
+        quantize_onnx(path, small, map(open_image, spread(images, CALIBRATION)))
 
     def eager(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         found = predictor(image)
