@@ -381,8 +381,8 @@ class SelfTrainSettings:
         "Training images have other colors, and a part of half of them is erased, before the teacher's "
         "steps, which have views of their own.", resume=WEAK)
     detector: Literal["faster_rcnn", "fcos"] = student_key("faster_rcnn",
-        "The student: faster_rcnn, in two stages; fcos, in one, on maps of stride 8 and more (small: 4), "
-        "faster on a CPU (docs/export.md).", resume=WEAK)
+        "The student: faster_rcnn, in two stages; fcos, in one, on maps of stride 8 and more (small: 4).",
+        resume=WEAK)
     backbone: Literal["timm", "small", "resnet50", "mobilenet_v3"] = student_key("resnet50",
         "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision; small: "
         "that of Toybox, with the weights of the weak detector and a smaller head.", resume=WEAK)

@@ -1,6 +1,6 @@
 """torchvision's FCOS on a feature pyramid, a student of one stage (Tian et al., arXiv 1904.01355).
 
-It scores each place of the maps, with no proposals and no pooling: faster than Faster R-CNN on a CPU.
+It scores each place of the maps, with no proposals and no pooling.
 """
 
 from collections.abc import Iterator, Sequence
