@@ -34,7 +34,7 @@ from detector.engine.precision import Precision, set_tf32
 from detector.modeling.backbones.build import load_pretrained
 from detector.modeling.build import build_criterion, build_model
 from detector.self_training.box_loader import BoxDataset
-from detector.self_training.build import build_box_loader, build_faster_rcnn
+from detector.self_training.build import build_box_loader, build_student
 from detector.self_training.scoring import score_images
 from detector.self_training.self_train import student_cfg
 from detector.self_training.teacher import distort_images
@@ -251,7 +251,7 @@ class _Trial:
     def student(self) -> tuple[float, float]:
         """Seconds of a step of the student, and of an image in its test."""
         cfg = student_cfg(with_values(self.cfg, {"DATASETS.WORKERS": 0}))
-        model = build_faster_rcnn(cfg).to(self.device)
+        model = build_student(cfg).to(self.device)
         if cfg.self_train.strong_views:
             model.register_forward_pre_hook(distort_images)
         options = {"flip": cfg.input.flip, "copy_paste": cfg.self_train.copy_paste}

@@ -1,8 +1,9 @@
-"""Train a Faster R-CNN on what a weak detector finds in its training split, and measure it.
+"""Train a student on what a weak detector finds in its training split, and measure it.
 
     detector self-train runs/demo [--resume]
     detector self-train runs/a --weights runs/a/model_final.pt --weights runs/b/model_final.pt
 
+The student is a Faster R-CNN, or with SELF_TRAIN.DETECTOR fcos an FCOS, which has one stage.
 Everything goes to OUTPUT_DIR/self_train: pseudo/, a data set in VOC's layout (with COCO's JSON)
 whose boxes are the detector's; log, events and checkpoints as in training; metrics.json beside the
 weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; ground-truth boxes are

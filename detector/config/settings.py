@@ -383,6 +383,9 @@ class SelfTrainSettings:
     strong_views: bool = training_key(False,
         "Training images have other colors, and a part of half of them is erased, before the teacher's "
         "steps, which have views of their own.", resume=WEAK)
+    detector: Literal["faster_rcnn", "fcos"] = student_key("faster_rcnn",
+        "The student: faster_rcnn, in two stages; fcos, in one, on maps of stride 8 and more (small: 4).",
+        resume=WEAK)
     backbone: Literal["timm", "small", "resnet50", "mobilenet_v3"] = student_key("resnet50",
         "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision; small: "
         "that of Toybox, with the weights of the weak detector and a smaller head.", resume=WEAK)
@@ -390,10 +393,11 @@ class SelfTrainSettings:
         "Channels of the feature pyramid; half as many halve the time of a prediction on a CPU. "
         "torchvision's backbones have 256.", over=0, resume=WEAK)
     rois: int = training_key(512,
-        "Proposals of an image that training classifies, a quarter of them objects if there are so many; "
-        "with 128 a step takes half of the time on a CPU.", over=0, resume=WEAK)
+        "faster_rcnn: proposals of an image that training classifies, a quarter of them objects if there are "
+        "so many; with 128 a step takes half of the time on a CPU.", over=0, resume=WEAK)
     test_proposals: int = student_key(1000,
-        "Proposals of an image that the network classifies in testing; fewer are faster.", over=0,
+        "Proposals of an image that the network classifies in testing, fewer are faster; fcos: places of the "
+        "feature maps that are kept, those with the highest scores.", over=0,
         resume=ALWAYS)
     weights: str = training_key("",
         "File of torchvision's ImageNet weights for resnet50 or mobilenet_v3; empty: random weights.",

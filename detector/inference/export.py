@@ -58,7 +58,7 @@ def load_program(form: str, path: Path) -> Network:
         return torch.export.load(path).module()
     if form == "aot_inductor":
         return torch._inductor.aoti_load_package(str(path))
-    _disable_telemetry()
+    disable_telemetry()
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -71,7 +71,7 @@ def load_program(form: str, path: Path) -> Network:
     return run
 
 
-def _disable_telemetry() -> None:
+def disable_telemetry() -> None:
     """Keep ONNX Runtime, if it is not imported yet, from sending names and hashes of networks to its makers.
 
     It would also leave a file `.ses` in the folder for temporary files.
@@ -87,7 +87,7 @@ def _save_onnx(
     metadata: Mapping[str, object],
 ) -> None:
     """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py."""
-    _disable_telemetry()
+    disable_telemetry()
     try:
         from detector.layers.onnx_ops import translations
     except ImportError as error:

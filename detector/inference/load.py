@@ -21,8 +21,7 @@ from detector.inference.predictor import Predictor, WeakPredictor
 from detector.inference.results import ignored_keys
 from detector.inference.thresholds import ScoreThreshold, describe, find_thresholds
 from detector.modeling.build import build_postprocess
-from detector.self_training.build import build_student_postprocess
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, restore_network
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, check_path
@@ -73,7 +72,7 @@ def load(
     if score_threshold == "auto":
         logger.info("thresholds  %s", describe(file, cfg.datasets.classes))
     network = restore_network(cfg, checkpoint, file, model)
-    if ignored := ignored_keys(overrides, isinstance(network, FasterRCNN)):
+    if ignored := ignored_keys(overrides, isinstance(network, Student)):
         logger.warning("warning: %s", ignored)
     return build_predictor(cfg, network, where, score_threshold=thresholds)
 
@@ -87,7 +86,7 @@ def build_predictor(
         score_threshold: (C,), a detection scores more than that of its class; None: TEST.SCORE_THRESHOLD.
     """
     score_threshold = None if score_threshold is None else score_threshold.to(device)
-    if isinstance(model, FasterRCNN):
+    if isinstance(model, Student):
         return Predictor(
             model.to(device),
             cfg.datasets.classes,

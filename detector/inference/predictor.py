@@ -21,7 +21,7 @@ from detector.data.transforms import TestTransform
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, tf32_allowed
 from detector.inference.found import Found
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student
 from detector.self_training.scoring import score_batch, score_picture
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError, counted, describe_value, shortened
@@ -30,7 +30,7 @@ from detector.utils.errors import UserError, counted, describe_value, shortened
 class Predictor:
     """Finds objects in images: `predictor(image)`. `detector.load` makes one.
 
-    This class is for a Faster R-CNN, which makes its own proposals; see also :class:`WeakPredictor`.
+    This class is for a student of self-training, which needs no proposals; see also :class:`WeakPredictor`.
 
     Args:
         model: as :func:`detector.engine.passes.score_batch` takes it.
@@ -39,8 +39,6 @@ class Predictor:
         precision: of the model, on its device.
         tiling: how larger images are cut into tiles; None: they are not.
     """
-
-    kind = "Faster R-CNN"
 
     def __init__(
         self,
@@ -52,6 +50,7 @@ class Predictor:
         tiling: Tiling | None = None,
     ) -> None:
         self.model, self.tiling = model.eval(), tiling
+        self.kind = str(getattr(model, "kind", "weak detector"))  # for people
         self.class_names = tuple(class_names)
         self.postprocess, self.precision, self.device = postprocess, precision, precision.device
 
@@ -135,9 +134,9 @@ class Predictor:
             image_id: the name of an image that is not a file.
         """
         if proposals is not None:
-            raise UserError("a Faster R-CNN makes its proposals itself: leave out the argument proposals")
+            raise UserError("a student makes its proposals itself: leave out the argument proposals")
         name = str(image) if isinstance(image, (str, Path)) else image_id
-        model, pixels = cast(FasterRCNN, self.model), self.open(image)
+        model, pixels = cast(Student, self.model), self.open(image)
         options: dict[str, Any] = {"device": self.device, "precision": self.precision}
         with tf32_allowed(self.precision.name == "tf32"):
             if self.tiling is not None and self.tiling.cuts(*pixels.shape[1:]):
@@ -164,8 +163,6 @@ class WeakPredictor(Predictor):
         max_count: maximum number of proposals per image, or tile; the first are kept.
         options: the other arguments of :class:`Predictor`.
     """
-
-    kind = "weak detector"
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ from detector.inference.results import (
     results_key,
 )
 from detector.modeling.build import build_postprocess
-from detector.self_training.build import build_student_postprocess
+from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, is_student, predict_all, restore_network
 from detector.structures import Detections
 from detector.utils.config_files import find_config
@@ -127,7 +127,7 @@ def test(
         model.to(device)
         if ignored := ignored_keys(overrides, student):
             logger.warning("warning: %s", ignored)
-        network = "Faster R-CNN" if student else cfg.model.method
+        network = model.kind if isinstance(model, Student) else cfg.model.method
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
             logger.info("other weights or keys than the run's own: the results go to %s", outputs.folder)

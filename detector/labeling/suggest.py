@@ -25,7 +25,7 @@ from detector.inference.thresholds import find_thresholds
 from detector.labeling.label import check_formats, common_folder, encode_all, tagged_boxes
 from detector.labeling.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student
 from detector.self_training.fuse import disagreement, support
 from detector.self_training.networks import Model, restore_network
 from detector.self_training.pseudo_boxes import tags_of, trust_of
@@ -278,7 +278,7 @@ def best_candidates(scores: Scores, labels: Tensor, count: int = 200) -> Tensor:
     return torch.cat([boxes, label[rows, None].float(), best[rows, None]], dim=1)
 
 
-def _network(cfg: Settings, model: Model) -> WeakRCNN | FasterRCNN:
+def _network(cfg: Settings, model: Model) -> WeakRCNN | Student:
     """A network of the run folder, built from the config of its checkpoint."""
     file, checkpoint, own = read_run(cfg.output_dir, model=model)
     check_class_names(cfg, checkpoint, file)

@@ -1,7 +1,8 @@
-"""A folder that `yolo train` of Ultralytics reads: images, five columns a box, and both splits.
+"""A folder that `yolo train` of Ultralytics and RF-DETR read: images, five columns a box, and both splits.
 
     images/SPLIT/NAME.jpg, labels/SPLIT/NAME.txt, data.yaml    of https://docs.ultralytics.com/datasets/detect
 
+RF-DETR does not look into folders below a split, so "pictures/a.jpg" becomes "pictures__a.jpg".
 Those for labeling tools (data/formats/yolo.py) have a sixth column, the score, and no images.
 """
 
@@ -73,9 +74,9 @@ def write_yolo_training(
                 each if (boxes := drawn[each.name].boxes) is None else replace(each, boxes=boxes)
                 for each in images
             ]
-            for each in found[split]:
+            for flat, each in _flat_names(found[split], table).items():
                 source = in_any_form(table.parent / drawn[each.name].file)
-                for name, content in _files(split, each, source, class_names):
+                for name, content in _files(split, flat, each, source, class_names):
                     outputs.write(name, content)
         names = dict(enumerate(class_names))
         # Without `path`, folders are relative to data.yaml, wherever that is.
@@ -84,11 +85,23 @@ def write_yolo_training(
     return found
 
 
+def _flat_names(images: Sequence[ReviewImage], table: Path) -> dict[str, ReviewImage]:
+    """The images by a name without folders; DataError where two of them would have the same one."""
+    flat: dict[str, ReviewImage] = {}
+    for image in images:
+        name = image.name.replace("/", "__")
+        if name in flat:
+            both = f"{flat[name].name} and {image.name}"
+            raise DataError(f"{table}: {both} would both be {name} in one folder: rename one of them")
+        flat[name] = image
+    return flat
+
+
 def _files(
-    split: str, image: ReviewImage, source: Path, class_names: Sequence[str]
+    split: str, name: str, image: ReviewImage, source: Path, class_names: Sequence[str]
 ) -> Iterator[tuple[str, bytes]]:
     with reading(source, "image"):
-        yield f"images/{split}/{image.name}", source.read_bytes()
+        yield f"images/{split}/{name}", source.read_bytes()
     plain = replace(image, boxes=tuple(box._replace(score=None) for box in image.boxes))
-    text = f"labels/{split}/{PurePosixPath(image.name).with_suffix('.txt')}"
+    text = f"labels/{split}/{PurePosixPath(name).with_suffix('.txt')}"
     yield text, encode_lines(plain, class_names).encode()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,14 +14,29 @@ from detector.engine.precision import Precision
 from detector.modeling.merge_tiles import merge_tiles
 from detector.modeling.postprocess import postprocess
 from detector.self_training.box_loader import image_loader
-from detector.self_training.faster_rcnn import FasterRCNN, NonFiniteFeatures
+from detector.self_training.build import Student
+from detector.self_training.faster_rcnn import NonFiniteFeatures
 from detector.structures import Detections, Scores
 from detector.structures.sample import ImageDataset
 
 
+class Limits(NamedTuple):
+    """Which boxes are detections."""
+
+    score_threshold: float
+    nms_iou: float
+    max_detections: int
+
+
+def detection_limits(model: Student) -> Limits:
+    """What torchvision's models keep in places of their own."""
+    where: Any = getattr(model, "roi_heads", model)
+    return Limits(where.score_thresh, where.nms_thresh, where.detections_per_img)
+
+
 @torch.no_grad()
 def score_batch(
-    model: FasterRCNN,
+    model: Student,
     images: Sequence[Tensor],
     image_ids: Sequence[str],
     *,
@@ -49,7 +65,7 @@ def score_batch(
 
 
 def score_picture(
-    model: FasterRCNN,
+    model: Student,
     image: Tensor | LargeImage,
     image_id: str,
     tiling: Tiling,
@@ -63,11 +79,8 @@ def score_picture(
     :func:`merge_tiles` does. So a row is a detection, and has a score for its class alone; each class has one
     at least, however low its score. `tiling.per_step` tiles go through the model together.
     """
-    heads, size = model.roi_heads, image.shape[1:]
-    options = {"score_threshold": heads.score_thresh, "nms_threshold": heads.nms_thresh}
-    tiles, found = tiling.boxes(*size), list[Detections]()
-    best = torch.full((heads.box_predictor.cls_score.out_features - 1,), -1.0)  # (C,), without the background
-    best_boxes = torch.zeros(len(best), 4)
+    limits, tiles = detection_limits(model), tiling.boxes(*image.shape[1:])
+    found, best = list[Detections](), list[Tensor]()  # best: (C, 5), of each class its box and score
     groups = [*torch.arange(len(tiles) - 1).split(tiling.per_step), torch.tensor([len(tiles) - 1])]
     for rows in groups:
         views = [cut_view(image, tiles, row, tiling) for row in rows.tolist()]
@@ -75,32 +88,45 @@ def score_picture(
         scored = score_batch(model, views, names, device=device, precision=precision)
         for row, view, scores in zip(rows.tolist(), views, scored, strict=True):
             scores = replace(scores, boxes=to_picture(scores.boxes, tiles[row], view.shape[1:]))
-            of_tile = postprocess(scores, **options, max_detections=heads.detections_per_img).to("cpu")
+            of_tile = postprocess(
+                scores,
+                score_threshold=limits.score_threshold,
+                nms_threshold=limits.nms_iou,
+                max_detections=limits.max_detections,
+            ).to("cpu")
             if row == len(tiles) - 1:
                 of_tile = of_tile[tiles_of(of_tile.boxes, tiles) == row]
             found.append(of_tile)
             if len(scores.scores):
                 values, which = scores.scores.max(dim=0)  # (C,)
-                better = values.cpu() > best
-                columns = torch.arange(len(best), device=which.device)
-                best = torch.where(better, values.cpu(), best)
-                best_boxes[better] = scores.boxes[which, columns].cpu()[better]
-    return _as_scores(merge_tiles(found, tiles, nms_threshold=heads.nms_thresh), best, best_boxes)
+                boxes = scores.boxes[which, torch.arange(len(which), device=which.device)]
+                best.append(torch.cat([boxes, values[:, None]], dim=1).cpu())
+    merged = merge_tiles(found, tiles, nms_threshold=limits.nms_iou)
+    return _as_scores(merged, torch.stack(best) if best else torch.zeros(0, scores.scores.shape[1], 5))
 
 
-def _as_scores(found: Detections, best: Tensor, best_boxes: Tensor) -> Scores:
-    """Detections as scores, with the best box of each class that is not among them."""
-    missing = best >= 0
-    missing[found.labels] = False
-    labels = torch.cat([found.labels, missing.nonzero()[:, 0]])
-    boxes = torch.cat([found.boxes, best_boxes[missing]])
-    values = torch.cat([found.scores, best[missing]])
-    scores = torch.zeros(len(labels), len(best)).scatter_(1, labels[:, None], values[:, None])
-    return Scores(found.image_id, boxes[:, None].expand(-1, len(best), 4), scores)
+def _as_scores(found: Detections, best: Tensor) -> Scores:
+    """Detections as scores, with the best box of each class that is not among them.
+
+    Args:
+        best: (T, C, 5), a box and its score of each class in T tiles.
+    """
+    classes = best.shape[1]
+    labels = found.labels
+    boxes, values = found.boxes, found.scores
+    if len(best):
+        which = best[..., 4].argmax(dim=0)  # (C,)
+        missing = torch.ones(classes, dtype=torch.bool)
+        missing[labels] = False
+        added = best[which, torch.arange(classes)][missing]
+        labels = torch.cat([labels, missing.nonzero()[:, 0]])
+        boxes, values = torch.cat([boxes, added[:, :4]]), torch.cat([values, added[:, 4]])
+    scores = torch.zeros(len(labels), classes).scatter_(1, labels[:, None], values[:, None])
+    return Scores(found.image_id, boxes[:, None].expand(-1, classes, 4), scores)
 
 
 def score_images(
-    model: FasterRCNN,
+    model: Student,
     source: ImageDataset,
     indices: Sequence[int],
     *,

@@ -22,12 +22,12 @@ from detector.engine.run_folder import check_same_start, record_run, resume_run
 from detector.engine.running_ap import RunningAP
 from detector.self_training.box_loader import BoxDataset, IndexedImages
 from detector.self_training.build import (
+    Student,
     build_box_loader,
-    build_faster_rcnn,
     build_pseudo_boxes,
+    build_student,
     build_student_postprocess,
 )
-from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.pseudo_set import read_reviewed_counts, read_weights
 from detector.self_training.scoring import score_images
 from detector.self_training.teacher import TeacherStudent, distort_images, teacher_decay
@@ -56,7 +56,7 @@ def train_detector(
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         split, fused = cfg.datasets.train_split, bool(cfg.datasets.teacher)
         reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg) else ()
-        model = build_faster_rcnn(cfg).to(device)
+        model = build_student(cfg).to(device)
         if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
             model.backbone.body.load_state_dict(backbone_of(found_by))
         if cfg.self_train.strong_views:
@@ -97,7 +97,7 @@ def train_with_teacher(
     """
     with sync_errors():
         seed_everything(cfg.seed, cfg.deterministic)
-        student = build_faster_rcnn(cfg, pretrained=False)
+        student = build_student(cfg, pretrained=False)
         restore_model(student, load_checkpoint(weights), weights)
         model = TeacherStudent(
             student.to(device),
@@ -120,7 +120,7 @@ def build_running_ap(
     postprocess = build_student_postprocess(cfg)
 
     def detect(model: nn.Module, indices: Sequence[int]) -> Iterator[Detections]:
-        assert isinstance(model, FasterRCNN)
+        assert isinstance(model, Student)
         scores = score_images(
             *(model, test_set, indices),
             device=precision.device,
@@ -142,7 +142,7 @@ def _train(
     cfg: Settings,
     folder: Path,
     device: torch.device,
-    model: FasterRCNN | TeacherStudent,
+    model: Student | TeacherStudent,
     images: BoxDataset | IndexedImages,
     source: AnnotatedImages,
     factors: np.ndarray | None,

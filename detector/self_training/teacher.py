@@ -9,7 +9,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchvision.transforms import v2
 
 from detector.data.tiles import to_picture, to_view
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student
 from detector.structures import Detections, Scores, flip_boxes
 
 # What a student sees instead of the image: other colors and a part missing, and beside its teacher also less
@@ -53,7 +53,7 @@ class TeacherStudent(nn.Module):
 
     def __init__(
         self,
-        student: FasterRCNN,
+        student: Student,
         *,
         decay: float,
         choose: Callable[[int, Scores, Tensor | None], Detections],
@@ -66,8 +66,8 @@ class TeacherStudent(nn.Module):
         self.average.requires_grad_(False)
 
     @property
-    def teacher(self) -> FasterRCNN:
-        assert isinstance(self.average.module, FasterRCNN)
+    def teacher(self) -> Student:
+        assert isinstance(self.average.module, Student)
         return self.average.module
 
     def train(self, mode: bool = True) -> "TeacherStudent":

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
+import detector
 from detector.data.datasets.voc import VOCDataset
 from detector.data.formats import review_import
 from detector.data.proposals import load_proposals, save_proposals
@@ -241,6 +242,24 @@ def test_a_small_student_begins_with_the_backbone_of_the_weak_detector(weak, com
     own = [name for name in weak if name.startswith("backbone.")]
     assert len(own) > 20
     assert all(student[name.replace("backbone.", "backbone.body.")].equal(weak[name]) for name in own)
+
+
+def test_a_student_of_one_stage_goes_through_all_stages(command, keys, tmp_path, capsys):
+    assert command("train")(keys) == 0
+    self_train, run = command("self-train"), tmp_path / "run"
+    keys = [*keys, "SELF_TRAIN.TEACHER_STEPS", "1", "SELF_TRAIN.PSEUDO_WEIGHT", "0.5"]
+    one_stage = [*keys, "SELF_TRAIN.DETECTOR", "fcos", "SELF_TRAIN.STRONG_VIEWS", "True"]
+    assert self_train(one_stage) == 0
+    metrics = json.loads((run / "self_train" / "metrics.json").read_text())
+    assert (metrics["iteration"], set(metrics["per_class"])) == (1, set(CLASSES))
+    assert "FCOS, after 1 steps" in capsys.readouterr().err
+    predictor = detector.load(run, score_threshold=None)
+    assert repr(predictor).startswith("Predictor(FCOS, 6 classes")
+    found = predictor(torch.randint(256, (3, 40, 60)).byte())
+    assert len(found) > 0
+    assert found.boxes.amax(dim=0).le(torch.tensor([60, 40, 60, 40])).all()
+    assert self_train([*keys, "--resume"]) == 2
+    assert "SELF_TRAIN.DETECTOR: fcos -> faster_rcnn" in capsys.readouterr().err.replace("'", "")
 
 
 def test_a_small_student_needs_a_small_weak_detector(command, keys, capsys):
