@@ -151,7 +151,7 @@ def test_strides_are_those_of_the_maps():
 def test_a_teacher_finds_the_boxes_of_its_student():
     model = small_fcos()
 
-    def choose(index, scores):
+    def choose(index, scores, tile):
         assert scores.boxes.shape == (*scores.scores.shape, 4)
         return Detections("", BOXES, torch.ones(2), torch.tensor([0, 2]))
 
