@@ -3,7 +3,7 @@
     python benchmarks/one_stage_toybox.py runs/toybox_pcl runs/one_stage [--steps 300]
 
 The first folder is the run of a weak detector, the second one is written to; the same command continues.
-Writes benchmarks/results/methods_one_stage_toybox_cpu.json: for each student the seconds of training, and the
+Writes benchmarks/results/one_stage_toybox_cpu.json: for each student the seconds of training, and the
 mAP50 and size of the network, of its ONNX file, and of that with int8 convolutions.
 """
 
@@ -96,7 +96,7 @@ def main() -> None:
             done.write_text(json.dumps(asdict(measure(output, kind, options.steps))))
         rows.append(Row(**json.loads(done.read_text())))
         print(rows[-1], flush=True)
-    report("methods_one_stage_toybox", torch.device("cpu"), rows)
+    report("one_stage_toybox", torch.device("cpu"), rows)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from detector.config import Settings, with_values
 from detector.data.build import (
     build_dataset,
     build_test_loader,
+    build_tiling,
     build_train_loader,
     build_training_set,
     name_classes,
@@ -193,8 +194,10 @@ class _OneBox:
     """The images of a data set, each with a box of its middle: what a student learns does not matter."""
 
     def __init__(self, source: AnnotatedImages) -> None:
-        self._source, self.image_ids, self.class_names = source, source.image_ids, source.class_names
-        self.read_image = source.read_image
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
 
     def annotation(self, index: int) -> Annotation:
         height, width = self._source.image_size(index)
@@ -254,8 +257,15 @@ class _Trial:
         model = build_student(cfg).to(self.device)
         if cfg.self_train.strong_views:
             model.register_forward_pre_hook(distort_images)
-        options = {"flip": cfg.input.flip, "copy_paste": cfg.self_train.copy_paste}
-        images = BoxDataset(_OneBox(self.train_set.dataset), mosaic=cfg.self_train.mosaic, **options)  # type: ignore[arg-type]
+        source, tiling = _OneBox(self.train_set.dataset), build_tiling(cfg)
+        images = BoxDataset(
+            source,  # type: ignore[arg-type]
+            flip=cfg.input.flip,
+            reviewed=[(0, False)] * len(source.image_ids) if cfg.self_train.pseudo_weight != 1 else (),
+            copy_paste=cfg.self_train.copy_paste,
+            mosaic=cfg.self_train.mosaic,
+            tiling=tiling,
+        )
         step = self._step(
             cfg, model, lambda losses, batch: losses, build_box_loader(cfg, images, start=0, factors=None)
         )
@@ -268,6 +278,7 @@ class _Trial:
             device=self.device,
             precision=self.precision,
             images_per_batch=size,
+            tiling=tiling,
         )
         for _ in range(size):
             next(results)
