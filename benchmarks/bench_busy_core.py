@@ -33,7 +33,7 @@ from pathlib import Path
 root, steps = Path(sys.argv[2]), int(sys.argv[3])
 keys = {"DEVICE": "cpu", "OUTPUT_DIR": str(root / sys.argv[1]), "DATASETS.ROOT": str(root)}
 keys |= {"DATASETS.PROPOSALS": str(root / "proposals.npz"), "DATASETS.WORKERS": 0}
-keys |= {"SOLVER.MAX_ITER": steps, "SOLVER.PICTURE_PERIOD": 0}
+keys |= {"SOLVER.MAX_ITER": steps, "SOLVER.PICTURE_PERIOD": 0, "SOLVER.AP_SHARE": 0}
 folder = detector.train(sys.argv[4], keys)
 print(load_checkpoint(folder / "model_final.pt")["train_seconds"])
 """

@@ -24,7 +24,7 @@ from detector.data.images import open_image
 from detector.inference.load import build_predictor
 from detector.inference.predictor import Predictor
 from detector.modeling.build import build_model
-from detector.self_training.build import build_faster_rcnn
+from detector.self_training.build import build_student
 from detector.self_training.scoring import score_batch
 
 PHOTOS = Path("datasets/photos/JPEGImages")
@@ -44,7 +44,7 @@ class Row:
 
 def predictor(device: torch.device, words: Sequence[object], *, student: bool) -> Predictor:
     cfg = load_cfg(CONFIG, words)
-    model = build_faster_rcnn(cfg, pretrained=False) if student else build_model(cfg)
+    model = build_student(cfg, pretrained=False) if student else build_model(cfg)
     return build_predictor(cfg, model, device)
 
 

@@ -1,6 +1,6 @@
 """Weakly supervised object detection: image labels in, boxes out.
 
-`detector.load`, `train`, `evaluate` and `label` are imported when they are first used, so that
+`detector.load`, `train`, `evaluate`, `label` and `report` are imported when they are first used, so that
 `detector.layers` loads alone, without what only configs and data sets need.
 """
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from detector.inference.load import load
     from detector.inference.test import evaluate
     from detector.labeling.label import label
+    from detector.reporting.inline import report
 
 # An OpenMP thread that waits spins for long by default, which makes training beside other busy processes
 # several times slower (benchmarks/bench_busy_core.py). GNU's runtime reads this variable once, when torch is
@@ -27,9 +28,10 @@ _MODULES = {
     "evaluate": "detector.inference.test",
     "label": "detector.labeling.label",
     "load": "detector.inference.load",
+    "report": "detector.reporting.inline",
     "train": "detector.engine.train",
 }
-__all__ = ["evaluate", "label", "load", "train"]
+__all__ = ["evaluate", "label", "load", "report", "train"]
 
 
 def __getattr__(name: str):

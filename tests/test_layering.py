@@ -17,7 +17,7 @@ LAYERS = (
     ("engine",),
     ("self_training",),
     ("inference",),
-    ("labeling", "report"),
+    ("labeling", "reporting"),
     ("review",),
     ("commands",),
     ("__init__", "__main__"),

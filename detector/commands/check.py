@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from detector.commands.check_teacher import check_teacher
 from detector.config import Settings, load_cfg
@@ -35,20 +34,24 @@ from detector.data.check import (
 )
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.coco import COCODataset
+from detector.data.formats.coco import read as read_coco
+from detector.data.loader import is_large
 from detector.data.orientation import Boxed, find_turns
 from detector.data.padding import padding_findings
 from detector.data.proposals import Proposals, clean_proposals
 from detector.data.reviewed import describe_reviewed
+from detector.data.tile_choice import tile_findings
 from detector.data.training_set import TrainingSet
 from detector.evaluation.coverage import best_overlaps, recall
 from detector.evaluation.pictures import choose_samples, encode_samples
 from detector.evaluation.summary import align
 from detector.inference.results import annotations
-from detector.structures import Annotation, Hints, ReviewedBoxes
+from detector.structures import Annotation, Hints, ReviewedBoxes, box_area
 from detector.utils.command_line import add_teacher_option, next_step, teacher_words
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
 from detector.utils.outputs import OutputFolder
+from detector.utils.progress import progress_bar
 
 _SHOWN = 5  # of each kind of problem
 _IOUS = (0.5, 0.7)
@@ -82,7 +85,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
     for split, dataset in datasets.items():
         print(f"{dataset.name}: {describe_images(dataset)}")
         reading = read_all(dataset, cfg.datasets.workers)
-        pixels = [*tqdm(reading, total=len(dataset), desc=dataset.name, unit="image", disable=None)]
+        pixels = [*progress_bar(reading, total=len(dataset), desc=dataset.name)]
         unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
         images = zip(dataset.image_ids, pixels, strict=True)
         readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
@@ -107,6 +110,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
                 size = max(cfg.input.train_sizes)
                 lines += padding_findings(dataset, size, cfg.input.side, cfg.input.max_size)
         lines += findings(dataset, list(truth.values()), overlaps)
+        lines += size_findings(cfg, dataset, truth)
         print(f"\n{class_table(dataset, labels, list(truth.values()), overlaps)}\n")
         for line in lines:
             print(f"warning    {line}")
@@ -181,6 +185,18 @@ def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Se
     return lines
 
 
+def size_findings(cfg: Settings, dataset: AnnotatedImages, truth: Mapping[int, Annotation]) -> list[str]:
+    """Whether objects are too small for the network, by ground-truth boxes or else those of self-training."""
+    boxes = [each.boxes for each in truth.values()]
+    pseudo = Path(cfg.output_dir, "self_train", "pseudo", f"{cfg.datasets.train_split}.json")
+    if not boxes and pseudo.is_file():
+        found = [box.box for image in read_coco(pseudo) for box in image.boxes]
+        boxes = [torch.tensor(found).reshape(-1, 4)]
+    sides = torch.cat([box_area(each).sqrt() for each in boxes]).tolist() if boxes else []
+    longest = statistics.median(max(dataset.image_size(i)) for i in range(len(dataset)))
+    return tile_findings(dataset.name, longest, sides, max(cfg.input.test_sizes), cfg.input.tile)
+
+
 def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> str:
     """A message where images of the test split are nearly in the training split, too; else ""."""
     pairs = near_duplicates(*([each.sketch for each in split.values()] for split in (train, test)))
@@ -209,10 +225,9 @@ def measure_proposals(
 
 def clean(cfg: Settings, proposals: Proposals, image_id: str) -> Tensor:
     """The proposals (R, 4) of an image as a detector gets them."""
-    options = cfg.proposals
-    return clean_proposals(
-        proposals[image_id], min_size=options.min_size, stride=1, max_count=options.max_count
-    )
+    options, boxes = cfg.proposals, proposals[image_id]
+    most = len(boxes) if cfg.input.tile else options.max_count  # which is then of each tile
+    return clean_proposals(boxes, min_size=options.min_size, stride=1, max_count=most)
 
 
 def check_truth(dataset: AnnotatedImages, truth: Mapping[int, Annotation], min_side: float) -> None:
@@ -273,7 +288,7 @@ def draw_samples(
     cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None, unreadable: dict[int, str]
 ) -> bytes:
     """A PNG sheet of some images; empty where none can be read."""
-    readable = [i for i in range(len(dataset)) if i not in unreadable]
+    readable = [i for i in range(len(dataset)) if i not in unreadable and not is_large(dataset, i)]
     places = choose_samples([dataset.labels(i) for i in readable], cfg.test.pictures)
     indices = [readable[place] for place in places]
     if not indices:
@@ -292,5 +307,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     options.overrides += teacher_words(options)
-    ready = check(options.config_file, options.overrides)
-    next_step("detector", "train" if ready else "propose", options.config_file, *options.overrides)
+    check(options.config_file, options.overrides)
+    next_step("detector", "train", options.config_file, *options.overrides, "--to", "detector")

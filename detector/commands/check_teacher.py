@@ -103,7 +103,8 @@ def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> dict[st
     found, (shown, _) = {}, tags_of(training_set)
     for index, each in zip(indices, scores, strict=True):
         image_id = dataset.image_ids[index]
-        found[image_id] = _Compared(support(teacher[image_id], each, shown[index]), choose(index, each))
+        boxes = choose(index, each, None)
+        found[image_id] = _Compared(support(teacher[image_id], each, shown[index]), boxes)
     return found
 
 

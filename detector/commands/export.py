@@ -2,10 +2,12 @@
 
     detector export runs/demo --format onnx
 
-The Faster R-CNN of self-training takes an image and gives boxes, scores and labels after NMS; a
-weak detector takes images and proposals and gives their scores and boxes (docs/export.md).
+The student of self-training takes an image and gives boxes, scores and labels after NMS; a weak
+detector takes images and proposals and gives their scores and boxes (docs/export.md). Beside a
+student in ONNX there are example.py, which runs it without torch, and preprocess.json.
 """
 
+import logging
 import os
 import time
 from argparse import ArgumentParser, Namespace
@@ -26,7 +28,7 @@ from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
 from detector.evaluation.summary import encode_json
-from detector.inference import exported_student
+from detector.inference import exported_student, onnx_example
 from detector.inference.export import (
     SUFFIXES,
     Network,
@@ -37,19 +39,36 @@ from detector.inference.export import (
     typical_difference,
 )
 from detector.inference.exported import INPUTS, LEAST_SIDE, OUTPUTS, ScoresAndBoxes, export_program
+from detector.inference.exported_fcos import FCOSNetwork
 from detector.inference.load import load, read_run
 from detector.inference.predictor import Predictor, WeakPredictor
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.inference.quantize import mean_ap, quantize_onnx, spread
+from detector.inference.thresholds import find_thresholds
+from detector.self_training.build import Student
+from detector.self_training.faster_rcnn import PADDED_TO
+from detector.self_training.fcos import FCOS
 from detector.self_training.networks import Model
+from detector.self_training.scoring import detection_limits
 from detector.structures import Detections
 from detector.utils.command_line import add_model_option
 from detector.utils.errors import UserError, counted
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
 
+logger = logging.getLogger(__name__)
+
+EXAMPLE, PREPROCESS = "example.py", "preprocess.json"
+_CALIBRATION, _MEASURED = 100, 500  # images, at most
+_DEAR = 1.0  # mAP50
+
 
 def export(
-    weights: Path, form: str, images: Path | None = None, count: int = 20, model: Model = "auto"
+    weights: Path,
+    form: str,
+    images: Path | None = None,
+    count: int = 20,
+    model: Model = "auto",
+    int8: bool = False,
 ) -> None:
     """Write the network of a run folder or checkpoint to the folder `export` beside the checkpoint.
 
@@ -59,6 +78,7 @@ def export(
         images: a folder of pictures to check with; None: those of the test split.
         count: how many of them.
         model: of a run folder, see :func:`detector.load`.
+        int8: quantize a student in ONNX, see :func:`quantize_onnx`; its loss of AP is measured, not checked.
 
     Raises:
         UserError: the file gives other figures than the model, and is not kept; or there is nothing to check
@@ -67,11 +87,17 @@ def export(
     if count < 1:
         raise UserError(f"--count is {count}, expected at least 1 picture to check with")
     file, _, cfg = read_run(weights, model=model)
-    predictor = load(file, "cpu", score_threshold=None, overrides={"PRECISION": "float32"})
+    overrides = {"PRECISION": "float32", "INPUT.TILE": 0}  # the file takes a tile, or a whole picture
+    predictor = load(file, "cpu", score_threshold=None, overrides=overrides)
+    student = not isinstance(predictor, WeakPredictor)
+    if int8 and not (student and form == "onnx"):
+        raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
     paths = find_check_images(cfg, images)[:count]
     outputs = OutputFolder(file.parent / "export", file_digest(file))
-    name, about = f"{form}{SUFFIXES[form]}", f"{form}.json"
-    outputs.check([name, about])
+    stem = f"{form}_int8" if int8 else form
+    name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
+    with_example = student and form == "onnx"
+    outputs.check([name, about, *([EXAMPLE, PREPROCESS] if with_example else [])])
     with TemporaryDirectory() as folder:
         unchecked = Path(folder, name)
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
@@ -79,8 +105,10 @@ def export(
             network = _weak(predictor, cfg, paths)
         else:
             network = _student(predictor, cfg, paths)
-        names = {key: network.about[key] for key in ("inputs", "outputs")}
-        save_program(network.program, form, unchecked, **names, metadata=metadata(network.about))
+        shown = find_thresholds(file, predictor.class_names).tolist()
+        described = network.about | {"thresholds": dict(zip(predictor.class_names, shown, strict=True))}
+        names = {key: described[key] for key in ("inputs", "outputs")}
+        save_program(network.program, form, unchecked, **names, metadata=metadata(described))
         seconds = time.perf_counter() - began
         cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
@@ -91,8 +119,9 @@ def export(
                 f"is allowed, on {checked}; it is not kept. Another --format may agree; please report this, "
                 f"with your versions of torch ({torch.__version__}) and onnxruntime"
             )
+        cost = quantize_checked(unchecked, cfg) if int8 else {}
         path = outputs.write(name, unchecked.read_bytes())
-    figures = {
+    figures = cost | {
         "difference": difference,
         "images": len(paths),
         "made_images": network.made,
@@ -101,10 +130,53 @@ def export(
         "cpu_seconds": round(cpu_seconds, 1),
     }
     versions = {"detector": __version__, "torch": torch.__version__}
-    content = network.about | {"versions": versions, "format": form, "check": figures}
+    content = described | {"versions": versions, "format": form, "check": figures}
     outputs.write(about, encode_json(content))
+    if with_example:
+        write_example(outputs, predictor)
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
-    print(f"within {difference:.1e} of the model on {checked}")
+    print(f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}")
+
+
+def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
+    """Write example.py and preprocess.json: how other programs feed a student in ONNX, and read its boxes."""
+    model = cast(Student, predictor.model)
+    transform, limits = model.transform, detection_limits(model)
+    content = {
+        "input": {"image": "uint8 (3, height, width), RGB, any size, turned as its EXIF orientation says"},
+        "within_the_network": {
+            "resize": {"shortest_side": transform.min_size[-1], "longest_side": transform.max_size},
+            "mean": transform.image_mean,
+            "std": transform.image_std,
+            "padded_to": PADDED_TO,
+        },
+        "outputs": {
+            "boxes": "float32 (D, 4): x1, y1, x2, y2 in pixels of the image, best first",
+            "scores": "float32 (D,)",
+            "labels": "int64 (D,), numbers of classes from 0",
+        },
+        "classes": predictor.class_names,
+        **limits._asdict(),
+    }
+    outputs.write(PREPROCESS, encode_json(content))
+    outputs.write(EXAMPLE, Path(onnx_example.__file__).read_bytes())
+
+
+def quantize_checked(path: Path, cfg: Settings) -> dict[str, Any]:
+    """Quantize a file of ONNX in its place with training images, and measure what that costs in AP."""
+    splits = cfg.datasets.train_split, cfg.datasets.test_split
+    train_set, test_set = (build_dataset(cfg, split) for split in splits)
+    paths = spread([train_set.image_path(i) for i in range(len(train_set))], _CALIBRATION)
+    whole, count = mean_ap(load_program("onnx", path), test_set, _MEASURED)
+    quantize_onnx(path, path, map(open_image, paths))
+    left, _ = mean_ap(load_program("onnx", path), test_set, _MEASURED)
+    if not count:
+        logger.warning("warning: no test image has boxes: what int8 costs in AP was not measured")
+        return {"calibration_images": len(paths), "mAP50": None}
+    print(f"int8: mAP50 {left:.1f}, in float32 {whole:.1f}, on {counted(count, 'image', 'images')}")
+    if whole - left > _DEAR:
+        logger.warning("warning: int8 costs %.1f mAP50: prefer the file without --int8", whole - left)
+    return {"calibration_images": len(paths), "mAP50": left, "mAP50_float32": whole, "mAP50_images": count}
 
 
 def metadata(about: dict[str, Any]) -> dict[str, Any]:
@@ -137,19 +209,21 @@ def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Ex
 
 
 def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
-    model = cast(FasterRCNN, predictor.model)
-    threshold, most = model.roi_heads.score_thresh, model.roi_heads.detections_per_img
+    model = cast(Student, predictor.model)
+    limits = detection_limits(model)
     about = {
         "inputs": exported_student.INPUTS,
         "outputs": exported_student.OUTPUTS,
         "classes": cfg.datasets.classes,
-        "score_threshold": threshold,
-        "max_detections": most,
+        "score_threshold": limits.score_threshold,
+        "max_detections": limits.max_detections,
         "shortest_side": model.transform.min_size[-1],  # to which the network resizes an image
         "longest_side": model.transform.max_size,
+        "tile": cfg.input.tile,  # 0: none; else the caller cuts larger pictures (docs/large_pictures.md)
+        "tile_overlap": cfg.input.tile_overlap,
     }
-    limits = model.transform.min_size[-1], model.transform.max_size
-    made = made_images(paths, exported_student.hard_sizes(*limits))
+    sides = model.transform.min_size[-1], model.transform.max_size
+    made = made_images(paths, exported_student.hard_sizes(*sides))
 
     def difference(exported: Network) -> float:
         found = []
@@ -158,12 +232,21 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
             image = open_image(source)
             boxes, scores, labels = exported(image)
             ours, theirs = predictor(image), Detections("", boxes, scores, labels)
-            options = {"side": max(image.shape), "floor": threshold, "most": most}
+            options: dict[str, Any] = {
+                "side": max(image.shape),
+                "floor": limits.score_threshold,
+                "most": limits.max_detections,
+            }
             both = [detection_differences(*pair, **options) for pair in ((ours, theirs), (theirs, ours))]
             found.append((image, torch.cat(both)))
         return typical_difference(found)
 
-    return _Exported(exported_student.export_student(model), difference, 1e-4, about, len(made))
+    return _Exported(exported_student.export_student(make_network(model)), difference, 1e-4, about, len(made))
+
+
+def make_network(model: Student) -> exported_student.StudentNetwork:
+    """A student as torch.export takes it."""
+    return FCOSNetwork(model) if isinstance(model, FCOS) else exported_student.FasterRCNNNetwork(model)
 
 
 def made_images(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
@@ -216,6 +299,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--format", required=True, choices=tuple(SUFFIXES), dest="form", help="what to write")
     add("--images", type=Path, metavar="FOLDER", help="pictures to check with (default: the test split)")
     add("--count", type=int, default=20, help="how many of them (default: 20)")
+    add("--int8", action="store_true", help="of a student in ONNX: 8-bit convolutions; prints their AP")
     add_model_option(parser)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from detector.config import load_cfg
 from detector.data.datasets.image_labels import find_table
 from detector.data.datasets.image_table import picture_name, read_table
+from detector.utils.command_line import next_step
 from detector.utils.errors import UserError
 
 _WRITTEN = "# Written by: detector init"
@@ -19,13 +20,10 @@ _EXPORTS = {
 }  # below the output
 
 
-def words_to_predict(run: Path, options: Sequence[str] = ()) -> list[str]:
-    """`detector predict RUN PICTURES`, with the pictures to test on, for want of others."""
-    try:
-        pictures = str(pictures_of(run))
-    except (UserError, OSError):  # a hint must not fail what is done
-        pictures = "PICTURES"
-    return ["detector", "predict", str(run), *options, pictures]
+def hint_to_predict(run: Path, options: Sequence[str] = ()) -> None:
+    """Name `detector predict` with the pictures to test on, for want of others; nothing if there are none."""
+    with suppress(UserError, OSError):  # a hint must not fail what is done
+        next_step("detector", "predict", run, *options, pictures_of(run))
 
 
 def pictures_of(run: Path) -> Path:

@@ -5,8 +5,7 @@
 
 The labels are looked for in the folder: a table (CSV, Excel, JSON lines), annotations (COCO, VOC,
 YOLO, Label Studio, CVAT; their classes only), or one folder for each class. Writes NAME.yaml and,
-in the folder NAME beside it, tables of labels for training and testing, divided by scene where
-file names tell.
+in the folder NAME, tables of labels to train and test on, divided by scene where names tell.
 """
 
 import importlib.util
@@ -26,11 +25,14 @@ from detector.config import load_cfg
 from detector.data.datasets.image_labels import find_table
 from detector.data.datasets.image_table import Row, read_table
 from detector.data.datasets.table_writer import replace_table
+from detector.data.images import read_image_size
 from detector.data.sources.scene_split import SPLIT_BY, split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import read_source, record_source, remove_record
 from detector.data.sources.tagged import Tagged
 from detector.data.sources.tagged_pictures import find_tags
+from detector.data.tile_choice import choose_tile, quartile
+from detector.data.tiles import Tiling
 from detector.utils.command_line import next_step
 from detector.utils.errors import DataError, UserError, counted, shortened
 from detector.utils.files import atomic_write, check_printable
@@ -41,6 +43,7 @@ _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
 _CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
 _NO_CLASS = ("none", "nothing", "nan", "null", "n/a", "background", "negative", "negatives", "empty", "other")
+_MEASURED = 200  # pictures whose sizes are read
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 
 
@@ -51,6 +54,7 @@ def init(
     *,
     skip_missing: bool = False,
     split_by: str = "auto",
+    tile: str = "auto",
 ) -> Path:
     """Write a config for a folder of pictures, with tables of their labels beside it; print the reasons.
 
@@ -61,6 +65,7 @@ def init(
             beside it.
         skip_missing: leave lines of a spreadsheet out whose picture is not there.
         split_by: of :func:`split_pictures`.
+        tile: INPUT.TILE, a number, or "auto": by the sizes of pictures and known boxes.
 
     Returns:
         the config.
@@ -86,6 +91,7 @@ def init(
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
+    tiles = _choose_tiles(values, tagged, tile)
     make_folder(folder.parent)
     folder.mkdir()  # of two commands at a time one fails
     try:
@@ -105,6 +111,8 @@ def init(
         raise
     _warn_of_no_class(classes)
     _describe_data(tagged, train, val, source, reason_of_split, output)
+    if tiles:
+        print(f"tiles    {tiles}")
     print(f"recipe   {_RECIPE}: {reason}")
     print(f"written  {output}, {folder / 'train.jsonl'}, {folder / 'val.jsonl'}")
     if importlib.util.find_spec("timm") is None:
@@ -138,7 +146,7 @@ def _describe_data(
         measured = counted(boxed, "picture", "pictures")
         print(f"boxes    of {measured} to test on, which measure the detector; all others are left out")
     sides = [side for each in tagged for side in each.sides]
-    if sides:
+    if sides and not load_cfg(output).input.tile:
         print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")
 
 
@@ -255,6 +263,28 @@ def _config(folder: Path, num_images: int, gpu: bool) -> tuple[dict[str, Any], s
     return values, reason
 
 
+def _choose_tiles(values: dict[str, Any], tagged: Sequence[Tagged], tile: str) -> str:
+    """Write INPUT.TILE into the values of a config; returns what to say of it, "" if pictures are not cut."""
+    if tile != "auto" and not tile.isdecimal():
+        raise UserError(f"--tile is {tile!r}, expected auto or a number of pixels, 0 for no tiles")
+    sizes = [each.size or read_image_size(each.file) for each in tagged[:: len(tagged) // _MEASURED + 1]]
+    longest = statistics.median(max(size) for size in sizes)
+    size = max(values.get("INPUT", {}).get("TEST_SIZES", load_cfg(_RECIPE).input.test_sizes))
+    sides = [side * longest for each in tagged for side in each.sides]
+    side = choose_tile(longest, sides, size) if tile == "auto" else int(tile)
+    if not side:
+        return ""
+    values["INPUT"] = {**values.get("INPUT", {}), "TILE": side}
+    count = len(Tiling(side).boxes(*(round(statistics.median(each)) for each in zip(*sizes, strict=True))))
+    known = (
+        f"and a quarter of the objects less than {quartile(sides):.0f}" if sides else "objects are unknown"
+    )
+    return (
+        f"pictures are {longest:.0f} pixels long, {known}: INPUT.TILE {side} cuts them into "
+        f"{counted(count, 'view', 'views')} of {size} pixels; --tile 0 does not (docs/large_pictures.md)"
+    )
+
+
 def _describe_objects(side: float, config: Path, source: str) -> str:
     """What the median side of the objects, in longer sides of the picture, asks for."""
     cfg = load_cfg(config)
@@ -282,6 +312,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--skip-missing", action="store_true", help="leave out lines of a table whose picture is missing")
     what = "scene or picture; default: scene, where file names tell"
     add("--split-by", choices=SPLIT_BY, default="auto", metavar="WHAT", help=what)
+    add("--tile", default="auto", metavar="N", help="INPUT.TILE, for large pictures (default: auto)")
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
 
@@ -302,5 +333,6 @@ def run(options: Namespace) -> None:
         options.output,
         skip_missing=options.skip_missing,
         split_by=options.split_by,
+        tile=options.tile,
     )
     next_step("detector", "train", config, "--to", "detector")

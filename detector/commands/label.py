@@ -11,10 +11,9 @@ from pathlib import Path
 
 from detector.commands.hints import export_of
 from detector.data.formats import FORMATS, ReviewImage
-from detector.inference.predictor import SCORE_THRESHOLD
 from detector.labeling.label import label
 from detector.labeling.yolo_training import write_yolo_training
-from detector.utils.command_line import add_model_option, next_step
+from detector.utils.command_line import add_model_option, add_threshold_option, next_step
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError, counted
 
@@ -32,8 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "only N images, of all classes in turns, of those without boxes in the table"
     add("-n", "--count", type=int, metavar="N", help=what)
     add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
-    least = f"default: {SCORE_THRESHOLD}"
-    add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
+    add_threshold_option(parser)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add_model_option(parser)
 

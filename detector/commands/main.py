@@ -20,6 +20,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {  # in the order in which they are used
+    "demo": Command(
+        "Draw a small data set, train a detector on its tags in two minutes, and open the report"
+    ),
     "init": Command("Write a config for a folder of your own pictures"),
     "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
     "convert-proposals": Command(
@@ -30,7 +33,7 @@ COMMANDS = {  # in the order in which they are used
     "train": Command("Train a detector from image labels", takes_config=True),
     "test": Command("Measure a trained detector", takes_config=True),
     "self-train": Command(
-        "Train a Faster R-CNN on what a weak detector finds in its training split, and measure it",
+        "Train a student on what a weak detector finds in its training split, and measure it",
         takes_config=True,
     ),
     "predict": Command("Find objects in your own images"),
@@ -51,7 +54,7 @@ COMMANDS = {  # in the order in which they are used
 
 
 GROUPS = {
-    "first, from tagged pictures to boxes:": ("init", "train", "predict", "report"),
+    "first, from tagged pictures to boxes:": ("demo", "init", "train", "predict", "report"),
     "the steps of train --to detector, one by one:": ("propose", "check", "test", "self-train"),
     "later, boxes that a person corrects (docs/labeling.md):": (
         *("label", "suggest", "review", "review-import"),

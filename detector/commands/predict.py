@@ -10,19 +10,24 @@ import argparse
 import logging
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from torch import Tensor
 from tqdm import tqdm
 
 from detector.data.datasets.voc_writer import detected_objects, encode_annotation
 from detector.data.formats import encode_coco, review_image
+from detector.data.large_images import LargeImage
 from detector.data.pictures import count_frames, find_pictures, is_video
 from detector.evaluation.pictures import draw_detections
 from detector.inference.load import find_checkpoint, load
-from detector.inference.predictor import SCORE_THRESHOLD, Predictor
+from detector.inference.predictor import Predictor
 from detector.inference.sources import check_all_read, frame_name, read_sources, score_sources
+from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.self_training.networks import Model
-from detector.utils.command_line import add_model_option
+from detector.structures import Detections, scale_boxes
+from detector.utils.command_line import add_model_option, add_threshold_option
 from detector.utils.errors import UserError, counted
 from detector.utils.files import check_regular, encode_image
 from detector.utils.folder_lock import folder_lock
@@ -31,6 +36,7 @@ from detector.utils.outputs import OutputFolder
 logger = logging.getLogger(__name__)
 
 FORMATS = ("pictures", "coco", "voc")
+_LARGEST_SIDE = 4000  # pixels to which a picture is reduced that is read in parts
 _KEY = "detector predict"  # whose files, of whatever pictures, the next call replaces
 
 
@@ -40,7 +46,7 @@ def predict_files(
     output: Path,
     *,
     formats: Sequence[str] | None = None,
-    score_threshold: float = SCORE_THRESHOLD,
+    score_threshold: ScoreThreshold = "auto",
     stride: int = 1,
     device: str = "auto",
     model: Model = "auto",
@@ -55,7 +61,7 @@ def predict_files(
         weights: a run folder or a checkpoint.
         output: the folder to write to.
         formats: some of FORMATS; None: pictures.
-        score_threshold: a box scores more than this.
+        score_threshold: of :func:`detector.load`.
         stride: of a video, every so many frames.
         device: "auto", "cpu" or "cuda".
         model: of a run folder, see :func:`detector.inference.load.load`.
@@ -74,7 +80,8 @@ def predict_files(
         outputs = OutputFolder(output, _KEY)
         check_outputs(outputs, sources, formats, stride)
         predictor = load(weights, device, score_threshold=score_threshold, model=model)
-        write_all(predictor, sources, outputs, formats, stride, score_threshold)
+        least = find_thresholds(weights, predictor.class_names, score_threshold).min()
+        write_all(predictor, sources, outputs, formats, stride, float(least))
         outputs.remove_earlier()
 
 
@@ -84,9 +91,13 @@ def write_all(
     outputs: OutputFolder,
     formats: Sequence[str],
     stride: int,
-    score_threshold: float,
+    least: float,
 ) -> None:
-    """Write what is found in each image or frame; files that cannot be read are named at the end."""
+    """Write what is found in each image or frame; files that cannot be read are named at the end.
+
+    Args:
+        least: the lowest score threshold of a class, to name where there are no boxes.
+    """
     reviews, classes = [], predictor.class_names
     counts = [count_frames(path, stride) if is_video(path) else 1 for path in sources.values()]
     images = boxes = failures = 0
@@ -103,7 +114,7 @@ def write_all(
             best = max(best, float(scores.scores.max()) if scores.scores.numel() else 0.0)
             name, size = scores.image_id, (image.shape[1], image.shape[2])
             if "pictures" in formats:
-                picture = draw_detections(image, found, None, classes, score_threshold=0.0)
+                picture = draw_detections(*drawable(image, found), None, classes, score_threshold=0.0)
                 outputs.write(output_name(name, "pictures"), encode_image(picture, "jpeg", quality=90))
             if "coco" in formats:
                 reviews.append(review_image(name, size, found, classes))
@@ -116,11 +127,17 @@ def write_all(
     found_boxes, of_images = counted(boxes, "box", "boxes"), counted(images, "image", "images")
     print(f"{found_boxes} in {of_images}: {outputs.folder}")
     if images and not boxes:
-        print(
-            f"the best score is {best:.3g}, and a box must score more than --score-threshold "
-            f"{score_threshold:g}"
-        )
+        print(f"the best score is {best:.3g}, and a box must score more than --score-threshold {least:.3g}")
     check_all_read(failures)
+
+
+def drawable(image: Tensor | LargeImage, found: Detections) -> tuple[Tensor, Detections]:
+    """An image and its detections as they are drawn; one that is read in parts is reduced."""
+    if isinstance(image, Tensor):
+        return image, found
+    reduced = image.reduced(_LARGEST_SIDE // 2)
+    scale = reduced.shape[2] / image.shape[2], reduced.shape[1] / image.shape[1]
+    return reduced, replace(found, boxes=scale_boxes(found.boxes, *scale))
 
 
 def output_name(name: str, form: str) -> str:
@@ -160,8 +177,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--output", type=Path, metavar="DIR", default=Path("found"), help="to write to (default: found)")
     what = "what to write; may be repeated (default: pictures)"
     add("--format", action="append", choices=FORMATS, dest="formats", help=what)
-    least = f"a box scores more than this (default: {SCORE_THRESHOLD})"
-    add("--score-threshold", type=float, metavar="X", default=SCORE_THRESHOLD, help=least)
+    add_threshold_option(parser)
     add("--stride", type=int, default=1, metavar="N", help="of a video, every N-th frame (default: 1)")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add_model_option(parser)

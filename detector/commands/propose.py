@@ -16,7 +16,6 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from detector.config import KEYS, Settings, load_cfg
 from detector.data.build import build_dataset, build_tiling, name_classes
@@ -24,14 +23,22 @@ from detector.data.datasets.voc import find_split
 from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.data.images import read_image
 from detector.data.pictures import find_pictures
-from detector.data.proposals.search import Mode, make_finder, propose
+from detector.data.proposals.search import Finder, Mode, make_finder, propose
 from detector.data.proposals.tiled import TiledSearch
 from detector.data.reviewed import find_id
 from detector.structures import box_iou
 from detector.utils.command_line import next_step, usable_cores
-from detector.utils.distributed import LONG_WAIT, is_main, local_world_size, process_group, sync_errors
+from detector.utils.distributed import (
+    LONG_WAIT,
+    is_main,
+    local_world_size,
+    process_group,
+    sync_errors,
+    world_size,
+)
 from detector.utils.errors import DataError, UserError, counted
 from detector.utils.outputs import make_folder
+from detector.utils.progress import duration, progress_bar
 
 _TIE = 0.01  # of two recalls that differ by less, that of fewer proposals wins
 
@@ -48,6 +55,7 @@ def make_proposals(
     longest_side: int | None = None,
     workers: int = 0,
     tune: Path | None = None,
+    announce: bool = False,
 ) -> None:
     """Make the proposals of one source of images: a config, a VOC folder, or a folder of pictures.
 
@@ -67,6 +75,7 @@ def make_proposals(
         workers: processes; 0: one per core.
         tune: make no file, but print which search covers most of the boxes in this file, of any format of
             :func:`detector.data.formats.review_import`, of which up to 50 images are searched.
+        announce: print first how long it will take.
 
     Raises:
         UserError, OSError: the arguments do not go together, or a file cannot be used.
@@ -84,34 +93,70 @@ def make_proposals(
     settings = (cfg or Settings()).proposals
     if tune is not None:
         files, apply_orientation = _find_files(cfg, voc, splits, images)
-        _tune(files, tune, settings.max_count, apply_orientation)
+        command = ["propose", config_file, *overrides] if config_file else []
+        _tune(files, tune, settings.max_count, apply_orientation, command)
         return
     if output is None:
         raise UserError("--output is missing: the .npz file to make")
-    find, parameters = make_finder(
-        mode or settings.mode, longest_side or settings.longest_side, settings.min_region, settings.sides
-    )
-    if cfg is not None and (tiling := build_tiling(cfg)) is not None:
-        find = TiledSearch(find, tiling)
-        parameters = {**parameters, "tile": tiling.size, "tile_overlap": tiling.overlap}
+    find, parameters = build_search(cfg or Settings(), mode, longest_side)
+    workers = workers or num_workers()
     with process_group(torch.device("cpu"), LONG_WAIT):
         with sync_errors():
             if output.exists():
                 raise FileExistsError(f"{output} exists: delete it to make it again")
             files, apply_orientation = _find_files(cfg, voc, splits, images)
             make_folder(output.parent)
+            if announce and is_main():
+                _announce(files, find, workers, apply_orientation)
         counts = propose(
             files,
             output,
             find,
             parameters,
-            workers=workers or max(1, usable_cores() // local_world_size()),
+            workers=workers,
             apply_orientation=apply_orientation,
         )
     if is_main():
         boxes = f"{min(counts)}/{statistics.median(counts):.0f}/{max(counts)} boxes (min/median/max)"
         searched = counted(len(counts), "image", "images")
         print(f"{output}: {searched}, {boxes}, {time.perf_counter() - started:.0f} s")
+
+
+def build_search(
+    cfg: Settings, mode: Mode | None = None, longest_side: int | None = None
+) -> tuple[Finder, Mapping[str, object]]:
+    """:func:`make_finder` as PROPOSALS says, in the tiles of INPUT, with another mode or side if given."""
+    settings = cfg.proposals
+    find, parameters = make_finder(
+        mode or settings.mode, longest_side or settings.longest_side, settings.min_region, settings.sides
+    )
+    if (tiling := build_tiling(cfg)) is not None:
+        find = TiledSearch(find, tiling)
+        parameters = {**parameters, "tile": tiling.size, "tile_overlap": tiling.overlap}
+    return find, parameters
+
+
+def num_workers() -> int:
+    """Processes that search at a time, for each of those of torchrun."""
+    return max(1, usable_cores() // local_world_size())
+
+
+def _announce(files: Mapping[str, Path], find: Finder, workers: int, apply_orientation: bool) -> None:
+    """Print how long the search of all images will take, as three of them do."""
+    began, timed = time.perf_counter(), list(files.values())[:: -(-len(files) // 3)]
+    try:
+        for path in timed:
+            find(read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy())
+    except (OSError, UserError):  # the search names all images that cannot be read
+        return
+    of_image = (time.perf_counter() - began) / len(timed)
+    seconds = starting_seconds() + of_image * len(files) / (workers * world_size())
+    print(f"{counted(len(files), 'image', 'images')} to search, about {duration(seconds)}", flush=True)
+
+
+def starting_seconds() -> float:
+    """How long a worker takes to start: about as long as this process took to import the same modules."""
+    return time.process_time()
 
 
 def _find_files(
@@ -136,8 +181,14 @@ def _find_files(
     return dict(by_id), voc is None
 
 
-def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientation: bool) -> None:
-    """Print what each search covers, and the keys of the one to use."""
+def _tune(
+    files: Mapping[str, Path],
+    boxes: Path,
+    max_count: int,
+    apply_orientation: bool,
+    command: Sequence[object],
+) -> None:
+    """Print what each search covers, and the keys of the one to use, or the `command` with them."""
     known = read_known_boxes(boxes, files, limit=50, apply_orientation=apply_orientation)
     trials = try_searches(files, known, max_count=max_count, apply_orientation=apply_orientation)
     print(
@@ -147,6 +198,10 @@ def _tune(files: Mapping[str, Path], boxes: Path, max_count: int, apply_orientat
     for trial in trials:
         keys = " ".join(f"{key} {value}" for key, value in trial.keys.items())
         print(f"{trial.recall:17.3f}{trial.num_boxes:12.0f}{trial.milliseconds:14.0f}   {keys}")
+    if command:
+        keys_and_values = (str(each) for pair in trials[0].keys.items() for each in pair)
+        next_step("detector", *command, *(each.replace(" ", "") for each in keys_and_values))
+        return
     print("next: write the first into the config, then make the proposals\nPROPOSALS:")
     for key, value in trials[0].keys.items():
         print(f"  {key.removeprefix('PROPOSALS.')}: {list(value) if isinstance(value, tuple) else value}")
@@ -202,7 +257,8 @@ def try_searches(
     tensors = {i: read_image(images[i], apply_orientation=apply_orientation) for i in known}
     pixels = {image_id: image.permute(1, 2, 0).contiguous().numpy() for image_id, image in tensors.items()}
     trials = []
-    for keys in tqdm(_candidates(torch.cat(list(known.values()))), "searches", disable=None):
+    candidates = _candidates(torch.cat(list(known.values())))
+    for keys in progress_bar(candidates, total=len(candidates), desc="searches", unit="search"):
         options = {key.removeprefix("PROPOSALS.").lower(): value for key, value in keys.items()}
         find, _ = make_finder(**options)  # type: ignore[arg-type]
         started = time.perf_counter()
@@ -259,9 +315,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     try:
-        make_proposals(**vars(options))
+        make_proposals(**vars(options), announce=True)
     except KeyboardInterrupt:
         print("rerun the same command to resume", file=sys.stderr)
         raise
     if options.config_file and not options.tune:
-        next_step("detector", "check", options.config_file, *options.overrides)
+        words = [*options.overrides, *(["DATASETS.PROPOSALS", options.output] if options.output else [])]
+        next_step("detector", "check", options.config_file, *words)

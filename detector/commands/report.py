@@ -10,10 +10,10 @@ shows unless --output names another file, is self-contained (docs/report.md).
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from detector.commands.hints import words_to_predict
+from detector.commands.hints import hint_to_predict
 from detector.inference.measured import print_how_to_measure
-from detector.report.build import write_report
-from detector.utils.command_line import add_model_option, model_words, next_step
+from detector.reporting.build import write_report
+from detector.utils.command_line import add_model_option, model_words
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    weights = write_report(**vars(options))
+    weights = write_report(**vars(options)).weights
     print_how_to_measure(weights)
     if weights.exists():  # not, if a test of another checkpoint was moved
-        next_step(*words_to_predict(weights, model_words(options.model)))
+        hint_to_predict(weights, model_words(options.model))

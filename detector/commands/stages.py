@@ -1,12 +1,14 @@
 """`detector train --to weak` and `--to detector`: everything from tagged pictures to a tested detector."""
 
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from detector.commands.forecast import announce
 from detector.commands.propose import make_proposals
 from detector.commands.self_train import self_train_and_test
 from detector.config import Settings, check_resumable, load_cfg, parse_cfg
@@ -14,16 +16,18 @@ from detector.data.build import build_dataset, build_proposals, build_training_s
 from detector.data.proposals import load_proposals
 from detector.data.training_set import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.resuming import last_step
 from detector.engine.run_folder import check_class_names, check_same_data
 from detector.engine.train import train
 from detector.evaluation.summary import write_json
 from detector.inference.results import LEARNED_WELL, results_key
 from detector.inference.test import evaluate
-from detector.report.build import is_current, write_report
+from detector.reporting.build import is_current, write_report
 from detector.self_training.pseudo_boxes import learned_from_others
 from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, sync_errors
 from detector.utils.errors import describe_value
 from detector.utils.files import read_json, reading
+from detector.utils.progress import duration
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +79,40 @@ def faster(cfg: Settings) -> dict[str, Any]:
     }
     later = {"SOLVER.STEPS": [2 * step for step in solver.steps]}
     return keys | (later if solver.schedule == "step" else {})
+
+
+def quick(cfg: Settings) -> dict[str, Any]:
+    """The keys of a first try: fewer steps, smaller images, fewer proposals of a faster search.
+
+    It has a run folder and a file of proposals of its own, so that the whole recipe can follow.
+    """
+    own, proposals = f"{cfg.output_dir}_quick", Path(cfg.datasets.proposals)
+    size = _smaller(min(cfg.input.train_sizes))
+    keys: dict[str, Any] = {
+        "OUTPUT_DIR": own,
+        "DATASETS.PROPOSALS": str(proposals.with_stem(f"{proposals.stem}_quick")),
+        "PROPOSALS.MAX_COUNT": cfg.proposals.max_count * 3 // 5,
+        "INPUT.TRAIN_SIZES": (size,),
+        "INPUT.TEST_SIZES": (size,),
+        "INPUT.TEST_MAX_SIZES": (0,),
+        "INPUT.TEST_FLIP": False,
+        "SOLVER.MAX_ITER": -(-cfg.solver.max_iter // 2),
+        "SOLVER.WARMUP_ITERS": cfg.solver.warmup_iters // 2,
+        "SELF_TRAIN.MAX_ITER": -(-cfg.self_train.max_iter // 3),
+        "SELF_TRAIN.SIZES": (_smaller(cfg.self_train.sizes[-1]),),
+        "SELF_TRAIN.MAX_SIZE": _smaller(cfg.self_train.max_size),
+        "SELF_TRAIN.TEACHER_STEPS": 0,
+    }
+    if cfg.solver.schedule == "step":
+        keys["SOLVER.STEPS"] = tuple(step // 2 for step in cfg.solver.steps)
+    if fast := {"quality": "fast", "opencv_quality": "opencv_fast"}.get(cfg.proposals.mode):
+        keys["PROPOSALS.MODE"] = fast
+    return keys
+
+
+def _smaller(side: int) -> int:
+    """Four fifths of a side, in steps of 16 pixels: two thirds of the pixels."""
+    return max(32, round(side * 4 / 5 / 16) * 16)
 
 
 def _reason(cfg: Settings, image_ap: float | None, words: Sequence[str]) -> str:
@@ -136,15 +174,30 @@ def run_stages(
     ]
     if to == "weak":
         stages = stages[:3]
+    with process_group(_CPU, LONG_WAIT):
+        left = gather(_left_to_do({name: result for name, result, _ in stages}))[0]
+    seconds = announce(cfg, left) if left else {}
     for number, (name, result, run) in enumerate(stages, start=1):
         with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
             done = gather(result.exists() and not _outdated(cfg, name, result))[0]
         if is_main():
             what = "done:" if done else "writes"
-            print(f"stage {number} of {len(stages)}: {name}, {what} {result}", flush=True)
+            later = sum(seconds.get(each, 0.0) for each, _, _ in stages[number - 1 :])
+            wait = f", {duration(later)} left in all" if later and not done else ""
+            print(f"stage {number} of {len(stages)}: {name}, {what} {result}{wait}", flush=True)
         if not done:
             run()
     return folder
+
+
+def _left_to_do(results: Mapping[str, Path]) -> dict[str, int]:
+    """The stages, but the report, from the first whose result is missing, and how many steps were made."""
+    later = itertools.dropwhile(lambda name: results[name].exists(), results)
+    return {
+        name: last_step(results[name].parent) if name.endswith("train") else 0
+        for name in later
+        if name != "report"
+    }
 
 
 def _outdated(cfg: Settings, stage: str, result: Path) -> bool:

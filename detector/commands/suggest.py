@@ -10,6 +10,7 @@ that stands for the run, or of --model (docs/labeling.md).
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from detector.commands.hints import export_of
 from detector.data.formats import FORMATS
 from detector.labeling.suggest import RULES, suggest
 from detector.utils.command_line import add_model_option, next_step
@@ -29,4 +30,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     found = suggest(**vars(options))
     print(f"{counted(len(found), 'image', 'images')} to box: {options.output}")
-    next_step("detector", "review-import", "CORRECTED", "--output", "reviewed.json")
+    corrected = export_of(options.output, options.formats or ["label-studio"])
+    next_step("detector", "review-import", corrected, "--output", "reviewed.json")

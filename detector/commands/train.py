@@ -1,45 +1,63 @@
 """Train a detector from image labels.
 
-    detector train configs/toybox_pcl.yaml SOLVER.MAX_ITER 2000
-    detector train mine.yaml --to detector [--teacher found.json]
-    torchrun --nproc_per_node 8 --max-restarts 3 -m detector train configs/toybox_pcl.yaml
+    detector train mine.yaml --to detector [--quick] [--teacher found.json]
+    torchrun --nproc_per_node 8 --max-restarts 3 -m detector train toybox_pcl SOLVER.MAX_ITER 2000
 
-Writes config, log, checkpoints and model_final.pt to OUTPUT_DIR (docs/distributed.md). --to weak
-also proposes and tests; --to detector also self-trains and reports; repeated, it continues.
---effort 2 trains a second weak detector, faster, if the first learns tags badly. Frequent keys:
-SOLVER.MAX_ITER (steps), SOLVER.IMAGES_PER_BATCH, SOLVER.BASE_LR, INPUT.TRAIN_SIZES, OUTPUT_DIR.
+--to weak also proposes and tests; --to detector also self-trains and reports; repeat it to go on.
+Keys SOLVER.MAX_ITER (steps), SOLVER.IMAGES_PER_BATCH, SOLVER.BASE_LR, INPUT.TRAIN_SIZES, OUTPUT_DIR
 """
 
+import shlex
 from argparse import ArgumentParser, Namespace
 
-from detector.commands.hints import words_to_predict
-from detector.commands.stages import run_with_effort
+from detector.commands.hints import hint_to_predict
+from detector.commands.stages import quick, run_with_effort
+from detector.config import load_cfg
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
-from detector.utils.command_line import add_teacher_option, next_step, teacher_words
+from detector.utils.command_line import (
+    add_teacher_option,
+    add_verbose_option,
+    next_step,
+    teacher_words,
+)
 from detector.utils.errors import UserError
+from detector.utils.logging import PROGRESS, STEP, setup_logging
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--resume", action="store_true", help="continue from the newest checkpoint")
     add("--to", choices=("weak", "detector"), metavar="STAGE", help="weak or detector, as above")
-    what = "with --to: 2 may take twice as long, to try other learning rates (default: 1)"
+    what = "a first try in minutes, of lower AP, in OUTPUT_DIR_quick (--to detector)"
+    add("--quick", action="store_true", help=what)
     add_teacher_option(parser)
+    what = "2: where tags are learned badly, try faster rates, too, in twice the time"
     add("--effort", type=int, choices=(1, 2), default=1, help=what)
+    add_verbose_option(parser)
 
 
 def run(options: Namespace) -> None:
+    given = [options.config_file, *options.overrides]
+    options.overrides += teacher_words(options)
+    if options.quick:
+        options.to = options.to or "detector"
+        keys = quick(load_cfg(options.config_file, options.overrides))
+        options.overrides = [str(word) for pair in keys.items() for word in pair] + options.overrides
     if options.effort > 1 and not options.to:
         raise UserError("--effort chooses by the test of the weak detector: add --to weak or --to detector")
-    options.overrides += teacher_words(options)
+    if options.verbose or options.to:
+        setup_logging(console=STEP if options.verbose else PROGRESS)
     if options.to:
         folder = run_with_effort(options.config_file, options.overrides, options.to, options.effort)
         print_how_to_measure(folder)
+        if options.quick:
+            whole = shlex.join(["detector", "train", *given, "--to", "detector"])
+            print(f"the whole recipe finds more: {whole}")
         if options.to == "weak":
             next_step("detector", "self-train", folder)
         else:
-            next_step(*words_to_predict(folder))
+            hint_to_predict(folder)
         return
 
     folder = train(options.config_file, options.overrides, resume=options.resume)

@@ -90,6 +90,12 @@ def _network_rules(cfg: Settings) -> Rules:
     yield backbone.name == "vgg16" or backbone.last_relu, "MODEL.BACKBONE.LAST_RELU", f"True, {because}"
     fits = student.backbone in ("timm", "small") or student.channels == 256
     yield fits, "SELF_TRAIN.CHANNELS", f"256, because SELF_TRAIN.BACKBONE is {student.backbone!r}"
+    fine = student.detector != "fcos" or student.backbone != "mobilenet_v3"
+    expected = "'faster_rcnn', because the maps of SELF_TRAIN.BACKBONE 'mobilenet_v3' have strides from 32 on"
+    yield fine, "SELF_TRAIN.DETECTOR", expected
+    # Its 32 norm groups of one channel each would have no variance in a map of one cell.
+    grouped = student.detector != "fcos" or (student.channels % 32 == 0 and student.channels > 32)
+    yield grouped, "SELF_TRAIN.CHANNELS", "64, 96, 128, ..., because SELF_TRAIN.DETECTOR is 'fcos'"
     yield cfg.model.drop_block.size % 2 == 1, "MODEL.DROP_BLOCK.SIZE", "an odd number"
     because = "because MODEL.METHOD is 'wsddn', whose scores of different tiles cannot be compared"
     yield cfg.input.tile == 0 or cfg.model.method != "wsddn", "INPUT.TILE", f"0, {because}"

@@ -114,15 +114,15 @@ class InputSettings:
         "RoI pooling gets the last pixel inside a proposal as its corner, as in the code of OICR, PCL and "
         "MIST, rather than the first one outside.")
     pad_multiple: int = key(1, "The sides of a batch of images are padded to a multiple of this.", over=0)
-    tile: int = weak_key(0,
-        "Side of the tiles, in pixels of the image, into which larger images are cut for the weak detector; "
-        "a tile is resized as an image of its own. 0: images are not cut. See docs/large_pictures.md.")
-    tile_overlap: float = weak_key(0.25,
+    tile: int = key(0,
+        "Side of the tiles, in pixels of the image, into which larger images are cut; a tile is resized as "
+        "an image of its own. 0: images are not cut. See docs/large_pictures.md.", most=8192)
+    tile_overlap: float = key(0.25,
         "Least share of its side that a tile has in common with the next one. An object that is no larger is "
         "in one of them as a whole.", most=0.75)
     tiles_per_step: int = training_key(8,
-        "Of one image, the most tiles that are in a training step, the reduced image among them; the others "
-        "are drawn at random.", least=2)
+        "Of one image, the most tiles that are in a training step of the weak detector, the reduced image "
+        "among them; the others are drawn at random. A student is tested on so many at a time.", least=2)
     mean: tuple[float, ...] = key((0.485, 0.456, 0.406),
         "Mean of red, green and blue scaled to [0, 1]; subtracted.", least=-math.inf)
     std: tuple[float, ...] = key((0.229, 0.224, 0.225),
@@ -327,6 +327,9 @@ class SolverSettings:
     clip_norm: float = training_key(0.0,
         "Maximum 2-norm of the gradient of all parameters together; 0: no clipping.")
     log_period: int = training_key(20, "Iterations between two log lines.", over=0, resume=ALWAYS)
+    ap_share: float = training_key(0.05,
+        "Share of the training time, at most, in which the AP50 of some test images with boxes is measured "
+        "for the log and the curves; 0: it is not. The weights are the same.", most=1, resume=ALWAYS)
     picture_period: int = training_key(2500,
         "Iterations between two snapshots of the scores of each stream; 0: none.", resume=ALWAYS)
     checkpoint_period: int = training_key(2500, "Iterations between two checkpoints.", over=0, resume=ALWAYS)
@@ -380,6 +383,9 @@ class SelfTrainSettings:
     strong_views: bool = training_key(False,
         "Training images have other colors, and a part of half of them is erased, before the teacher's "
         "steps, which have views of their own.", resume=WEAK)
+    detector: Literal["faster_rcnn", "fcos"] = student_key("faster_rcnn",
+        "The student: faster_rcnn, in two stages; fcos, in one, on maps of stride 8 and more (small: 4).",
+        resume=WEAK)
     backbone: Literal["timm", "small", "resnet50", "mobilenet_v3"] = student_key("resnet50",
         "timm: MODEL.BACKBONE.TIMM_NAME with MODEL.WEIGHTS; resnet50 or mobilenet_v3 of torchvision; small: "
         "that of Toybox, with the weights of the weak detector and a smaller head.", resume=WEAK)
@@ -387,10 +393,11 @@ class SelfTrainSettings:
         "Channels of the feature pyramid; half as many halve the time of a prediction on a CPU. "
         "torchvision's backbones have 256.", over=0, resume=WEAK)
     rois: int = training_key(512,
-        "Proposals of an image that training classifies, a quarter of them objects if there are so many; "
-        "with 128 a step takes half of the time on a CPU.", over=0, resume=WEAK)
+        "faster_rcnn: proposals of an image that training classifies, a quarter of them objects if there are "
+        "so many; with 128 a step takes half of the time on a CPU.", over=0, resume=WEAK)
     test_proposals: int = student_key(1000,
-        "Proposals of an image that the network classifies in testing; fewer are faster.", over=0,
+        "Proposals of an image that the network classifies in testing, fewer are faster; fcos: places of the "
+        "feature maps that are kept, those with the highest scores.", over=0,
         resume=ALWAYS)
     weights: str = training_key("",
         "File of torchvision's ImageNet weights for resnet50 or mobilenet_v3; empty: random weights.",

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,7 @@ from detector.data.datasets.coco import COCODataset
 from detector.data.datasets.image_labels import ImageLabels
 from detector.data.datasets.voc import VOCDataset
 from detector.data.hints import read_hints
-from detector.data.loader import TestDataset, WeakDataset, collate
+from detector.data.loader import TestDataset, WeakDataset, collate, is_large
 from detector.data.proposals import JoinedProposals, Proposals, load_proposals
 from detector.data.reviewed import (
     annotations_as_reviewed,
@@ -37,14 +37,30 @@ from detector.data.transforms import TestTransform, TrainTransform
 from detector.data.worker_loader import WorkerLoader, seeded_loader
 from detector.structures import Hints, ReviewedBoxes, TeacherBoxes, Views
 from detector.utils.distributed import rank, world_size
-from detector.utils.errors import UserError
+from detector.utils.errors import DataError, UserError
 from detector.utils.files import read_text
 
 logger = logging.getLogger(__name__)
 
 
 def build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
-    """The images, labels and annotations of one split."""
+    """The images, labels and annotations of one split.
+
+    Raises:
+        UserError, OSError: they cannot be read; or an image is larger than Pillow allows, without INPUT.TILE.
+    """
+    dataset = _build_dataset(cfg, split)
+    large = [] if cfg.input.tile else [i for i in range(len(dataset)) if is_large(dataset, i)]
+    if large:
+        height, width = dataset.image_size(large[0])
+        raise DataError(
+            f"image {dataset.image_path(large[0])} has {width} x {height} pixels, more than are read at "
+            "once: set INPUT.TILE, with which it is read in parts (docs/large_pictures.md)"
+        )
+    return dataset
+
+
+def _build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
     data = cfg.datasets
     if data.format == "coco":
         return COCODataset(
@@ -221,13 +237,18 @@ def test_max_sizes(cfg: Settings) -> list[int]:
 
 def build_test_loader(
     cfg: Settings, dataset: AnnotatedImages, indices: Sequence[int], proposals: Proposals | None = None
-) -> DataLoader:
+) -> Iterable[Views | Iterator[Views]]:
     """The images of `indices`, once, in order, with a sample for each test pass.
+
+    With INPUT.TILE this process reads them, since another one would send all tiles of an image at once.
 
     Args:
         proposals: None: those of DATASETS.PROPOSALS are read.
     """
-    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals, build_tiling(cfg))
+    tiling = build_tiling(cfg)
+    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals, tiling)
+    if tiling is not None:
+        return (passes[index] for index in indices)
     return WorkerLoader(Subset(passes, indices), workers=cfg.datasets.workers, batch_size=None)
 
 

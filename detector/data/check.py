@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.large_images import LargeImage
+from detector.data.loader import read_parts
 from detector.structures import Annotation, ImageDataset, box_iou
 from detector.utils.errors import DataError, counted, shortened
 
@@ -27,6 +29,7 @@ _FEW, _OFTEN, _UNBALANCED = 20, 0.9, 10  # images of a class; share of the image
 _NEAR = 0.8
 _LEAST_CONTRAST = 0.05  # gray levels between neighboring cells: with less, an image counts as one color
 _BLOCK = 1024  # images that are compared at once
+_SKETCHED = 1024  # pixels of the shorter side of an image that is too large to be read at once
 _SAME = 0.95  # IoU: two boxes of a class with more are probably the same object
 
 
@@ -43,7 +46,8 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
 
     def read(index: int) -> Pixels:
         try:
-            image = source.read_image(index)
+            image = read_parts(source, index)
+            image = image.reduced(_SKETCHED) if isinstance(image, LargeImage) else image
         except (OSError, DataError) as error:
             return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()

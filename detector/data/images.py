@@ -1,6 +1,7 @@
 """Reading images of any mode as uint8 RGB, and their sizes from headers alone."""
 
 import os
+import threading
 import unicodedata
 import zlib
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ LONGEST_SIDE = 1_000_000  # pixels of an image: more in a file of annotations is
 _NEARLY_BLACK = 4095
 _DECODER_BYTES = 24  # per pixel, as JPEG 2000 needs: eight times the decoded pixel
 _LEAST_BYTES = 2**26  # if the size is not known yet
+_LIMIT = threading.Lock()  # held while Pillow's limit of pixels is off
 _CONVERT = "scale its values to 0 to 255 and save it with 8 bits"
 
 
@@ -60,6 +62,24 @@ def read_image(path: str | Path, *, apply_orientation: bool = False) -> Tensor:
         if image.format == "PNG":
             _check_png(Path(path))
         return from_pillow(image, apply_orientation=apply_orientation)
+
+
+def decoded_image(path: str | Path, *, apply_orientation: bool) -> Image.Image:
+    """The whole image of a file, however large it is, decoded as 8 bits a channel, to be cut.
+
+    Raises:
+        FileNotFoundError, DataError: as :func:`read_image`; or it has more than 8 bits.
+    """
+    with _opened(path, limited=False) as image:
+        if image.format == "PNG":
+            _check_png(Path(path))
+        turn = _TO_UPRIGHT.get(_orientation(image)) if apply_orientation else None
+        if image.mode not in ("1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr") or ";16" in str(
+            getattr(image, "tile", "")
+        ):
+            raise DataError(f"it has the mode {image.mode}, expected 8 bits a channel: {_CONVERT}")
+        image.load()
+        return image.transpose(turn) if turn is not None else image
 
 
 def _check_png(path: Path) -> None:
@@ -181,7 +201,7 @@ def read_image_size(path: str | Path, *, apply_orientation: bool = False) -> tup
     Raises:
         FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
     """
-    with _opened(path) as image:
+    with _opened(path, limited=False) as image:
         width, height = image.size
         return (width, height) if apply_orientation and _orientation(image) >= 5 else (height, width)
 
@@ -192,7 +212,7 @@ def read_size_and_orientation(path: str | Path) -> tuple[tuple[int, int], int]:
     Raises:
         FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
     """
-    with _opened(path) as image:
+    with _opened(path, limited=False) as image:
         width, height = image.size
         return (height, width), _orientation(image)
 
@@ -203,7 +223,7 @@ def read_orientation(path: str | Path) -> int:
     Raises:
         FileNotFoundError, DataError: as :func:`read_image`, where the header shows it.
     """
-    with _opened(path) as image:
+    with _opened(path, limited=False) as image:
         return _orientation(image)
 
 
@@ -242,12 +262,16 @@ def in_any_form(path: Path) -> Path:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[Image.Image]:
-    """Open an image and read its header; all errors, also of the block, name the file."""
+def _opened(path: str | Path, *, limited: bool = True) -> Iterator[Image.Image]:
+    """Open an image and read its header; all errors, also of the block, name the file.
+
+    Args:
+        limited: refuse an image with more pixels than Pillow allows, which may be an attack.
+    """
     with reading(path, "image"):
         size = 0, 0
         try:
-            with Image.open(path, formats=_FORMATS) as image:
+            with _open_header(path, limited) as image:
                 size = image.size
                 yield image
         except UserError:
@@ -265,6 +289,16 @@ def _opened(path: str | Path) -> Iterator[Image.Image]:
             if isinstance(error, (OSError, SyntaxError, Image.DecompressionBombError, DataError)):
                 raise DataError(f"image {path} cannot be read: {error}") from error
             raise
+
+
+def _open_header(path: str | Path, limited: bool) -> Image.Image:
+    with _LIMIT:  # Pillow has one limit for the whole process
+        most = Image.MAX_IMAGE_PIXELS
+        try:
+            Image.MAX_IMAGE_PIXELS = most if limited else None
+            return Image.open(path, formats=_FORMATS)
+        finally:
+            Image.MAX_IMAGE_PIXELS = most
 
 
 def _can_allocate(count: int) -> bool:

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.large_images import LargeImage, exceeds_limit, open_image_file
 from detector.data.proposals import clean_proposals, clean_rows
 from detector.data.reviewed import shown_classes
-from detector.data.tiles import Tiling, draw_tiles, tiles_of
+from detector.data.tiles import Tiling, draw_tiles, tile_pixels, tiles_of, to_view
 from detector.data.transforms import TestTransform, TrainTransform, resize, resized_size
 from detector.structures import (
     Batch,
@@ -73,28 +75,28 @@ class WeakDataset(Dataset):
 
     def __getitem__(self, key: tuple[int, int]) -> Sample | TiledSample:
         index, draw = key
-        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count, self.tiling)
+        image = read_parts(self.source, index) if self.tiling else self.source.read_image(index)
+        sample = _sample(
+            self.source, self.proposals, index, image, self.min_size, self.max_count, self.tiling
+        )
         if (given := self.hints.get(sample.image_id)) is not None:
             sample = _with_hints(sample, given)
         if (known := self.reviewed.get(sample.image_id)) is not None:
             sample = _with_reviewed(sample, known)  # last, because a complete image shows nothing else
         if self.tiling is not None:
-            return self._tiled(sample, draw, self.tiling)
+            return self._tiled(sample, image, draw, self.tiling)
         sample = self.transform(sample, torch.Generator().manual_seed(draw))
         boxes = clean_proposals(sample.proposals, min_size=0, stride=self.stride, max_count=self.max_count)
         return replace(sample, proposals=boxes)
 
-    def _tiled(self, sample: Sample, draw: int, tiling: Tiling) -> TiledSample:
-        """Some tiles of a sample, all resized by one factor and flipped or not."""
-        tiles = tiling.boxes(*sample.image.shape[1:])
-        likely = torch.zeros(
-            0, dtype=torch.int64
-        )  # nothing is known: all tiles but the reduced picture are drawn evenly
-        rows, weights = draw_tiles(len(tiles), tiling.per_step, likely, torch.Generator().manual_seed(draw))
+    def _tiled(self, sample: Sample, image: Tensor | LargeImage, draw: int, tiling: Tiling) -> TiledSample:
+        """Some tiles of an image and its sample, all resized by one factor and flipped or not."""
+        tiles = tiling.boxes(*image.shape[1:])
+        rows, weights = draw_tiles(len(tiles), tiling.per_step, torch.Generator().manual_seed(draw))
         of_tile, seen, places, each_weight = tiles_of(sample.proposals, tiles), [], [], []
         for row, weight in zip(rows.tolist(), weights.tolist(), strict=True):
             own = sample.proposals[of_tile == row]
-            tile = cut_tile(sample, tiles[row], own)
+            tile = cut_tile(sample, image, tiles[row], own, tiling)
             transform = (
                 self.transform
                 if len(tiles) == 1
@@ -110,7 +112,8 @@ class WeakDataset(Dataset):
         if reviewed is not None:  # those that are in no drawn tile have no proposal to label
             here = (box_iou(reviewed.boxes, boxes) > 0).any(dim=1)
             reviewed = replace(reviewed, boxes=reviewed.boxes[here], labels=reviewed.labels[here])
-        whole = replace(sample, image=sample.image[:, :0, :0], proposals=boxes, reviewed=reviewed)
+        nothing = torch.zeros(3, 0, 0, dtype=torch.uint8)
+        whole = replace(sample, image=nothing, proposals=boxes, reviewed=reviewed)
         return TiledSample(whole, tuple(seen), torch.cat(each_weight))
 
     def shape(self, index: int, draw: int) -> tuple[int, int]:
@@ -148,10 +151,14 @@ class TestDataset(Dataset):
     def __len__(self) -> int:
         return len(self.source.image_ids)
 
-    def __getitem__(self, index: int) -> Views | tuple[Views, ...]:
-        sample = _read_sample(self.source, self.proposals, index, self.min_size, self.max_count, self.tiling)
-        if self.tiling is not None and self.tiling.cuts(*sample.image.shape[1:]):
-            return tuple(tiled_views(sample, self.transforms, self.tiling, self.min_size, self.max_count))
+    def __getitem__(self, index: int) -> Views | Iterator[Views]:
+        """The test passes of an image; of one that is cut those of each tile, one after the other."""
+        image = read_parts(self.source, index) if self.tiling else self.source.read_image(index)
+        sample = _sample(
+            self.source, self.proposals, index, image, self.min_size, self.max_count, self.tiling
+        )
+        if self.tiling is not None and self.tiling.cuts(*image.shape[1:]):
+            return tiled_views(sample, image, self.transforms, self.tiling, self.min_size, self.max_count)
         return make_views(sample, self.transforms)
 
 
@@ -165,11 +172,24 @@ def make_views(sample: Sample, transforms: Sequence[TestTransform]) -> Views:
     return Views(sample.image_id, (height, width), sample.proposals, tuple(samples))
 
 
-def cut_tile(sample: Sample, tile: Tensor, proposals: Tensor) -> Sample:
+def read_parts(source: ImageDataset, index: int) -> Tensor | LargeImage:
+    """An image of a data set, in parts if it is so large that Pillow would refuse it."""
+    if isinstance(source, AnnotatedImages) and is_large(source, index):
+        return open_image_file(source.image_path(index), apply_orientation=source.apply_orientation)
+    return source.read_image(index)
+
+
+def is_large(source: AnnotatedImages, index: int) -> bool:
+    """Whether an image has more pixels than are read at once."""
+    return exceeds_limit(*source.image_size(index))
+
+
+def cut_tile(
+    sample: Sample, image: Tensor | LargeImage, tile: Tensor, proposals: Tensor, tiling: Tiling
+) -> Sample:
     """The sample of a tile (4,) xyxy of an image, with those proposals (R, 4) that belong to it."""
-    x1, y1, x2, y2 = tile.tolist()
-    corner = proposals.new_tensor([x1, y1, x1, y1])
-    return replace(sample, image=sample.image[:, y1:y2, x1:x2], proposals=proposals - corner)
+    pixels = tile_pixels(image, tile, tiling.size)
+    return replace(sample, image=pixels, proposals=to_view(proposals, tile, pixels.shape[1:]))
 
 
 def relative_side(tiles: Tensor, row: int, tiling: Tiling) -> float:
@@ -181,13 +201,22 @@ def relative_side(tiles: Tensor, row: int, tiling: Tiling) -> float:
 
 
 def tiled_views(
-    sample: Sample, transforms: Sequence[TestTransform], tiling: Tiling, min_size: float, max_count: int
+    sample: Sample,
+    image: Tensor | LargeImage,
+    transforms: Sequence[TestTransform],
+    tiling: Tiling,
+    min_size: float,
+    max_count: int,
 ) -> Iterator[Views]:
     """The tiles of an image as read, those that have proposals, each with all test passes; at least one.
 
-    Of the proposals of a tile, as of those of an image without tiles, the first `max_count` are kept.
+    They are made when they are asked for, so that one of them is in memory at a time. Of the proposals of a
+    tile, as of those of an image without tiles, the first `max_count` are kept.
+
+    Args:
+        sample: of the image; its own pixels are not used.
     """
-    height, width = sample.image.shape[1:]
+    height, width = image.shape[1:]
     tiles = tiling.boxes(height, width)
     of_tile = tiles_of(sample.proposals, tiles)
     for row in of_tile.unique().tolist() or [0]:
@@ -198,7 +227,7 @@ def tiled_views(
             if len(tiles) == 1
             else [t.of_tile(relative_side(tiles, row, tiling)) for t in transforms]
         )
-        views = make_views(cut_tile(sample, tiles[row], own), fitted)
+        views = make_views(cut_tile(sample, image, tiles[row], own, tiling), fitted)
         yield replace(views, size=(height, width), proposals=own)
 
 
@@ -250,10 +279,11 @@ def _collate_labels(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-def _read_sample(
+def _sample(
     source: ImageDataset,
     proposals: Mapping[str, Tensor],
     index: int,
+    image: Tensor | LargeImage,
     min_size: float,
     max_count: int,
     tiling: Tiling | None = None,
@@ -264,7 +294,8 @@ def _read_sample(
     most = max_count if tiling is None else len(boxes)
     boxes = clean_proposals(boxes, min_size=min_size, stride=1, max_count=most)
     labels, unknown = source.labels(index), source.unknown(index)
-    return Sample(source.read_image(index), boxes, labels, image_id, unknown=unknown)
+    pixels = image if isinstance(image, Tensor) else torch.zeros(3, 0, 0, dtype=torch.uint8)
+    return Sample(pixels, boxes, labels, image_id, unknown=unknown)
 
 
 def _with_hints(sample: Sample, hints: Hints) -> Sample:

@@ -4,10 +4,14 @@ The tiles of a picture overlap, and the whole picture, reduced, is one more, for
 box belongs to exactly one of them: nothing is found twice, and nothing is cut.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from detector.data.large_images import LargeImage
 
 _CHUNK = 4096  # boxes that are compared with all tiles at a time, to bound the memory
 
@@ -40,6 +44,13 @@ class Tiling:
         tiles = [[x, y, min(x + self.size, width), min(y + self.size, height)] for y in rows for x in columns]
         return torch.cat([torch.tensor(tiles), whole])
 
+    def reduced(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) of the whole picture as a view: its shorter side is that of a tile, the longer at
+        most twice that.
+        """
+        scale = min(1.0, self.size / min(height, width), 2 * self.size / max(height, width))
+        return max(1, round(height * scale)), max(1, round(width * scale))
+
     def _starts(self, side: int) -> list[int]:
         """The first pixels of tiles that cover a side evenly."""
         step = max(1, round(self.size * (1 - self.overlap)))
@@ -66,27 +77,65 @@ def tiles_of(boxes: Tensor, tiles: Tensor) -> Tensor:
     return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
 
 
-def draw_tiles(count: int, most: int, likely: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_tiles(count: int, most: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Up to `most` of a picture's tiles, ascending, and how many tiles each one represents.
 
-    The whole picture, which is the last, and half of the others that there is room for, the most likely ones,
-    are always drawn and represent themselves. The others are drawn evenly from the remaining tiles; each
-    represents their number divided by the number of draws. Sums over the drawn tiles with
+    The whole picture, which is the last, is always drawn and represents itself. The others are drawn evenly;
+    each represents the number of the others divided by the number of draws. Sums over the drawn tiles with
     these weights are therefore unbiased estimates of sums over all tiles (Horvitz and Thompson, 1952).
 
     Args:
         count: the tiles of the picture.
         most: at least 2.
-        likely: tiles that may show what the picture is tagged with, best first, int64; it may be empty.
 
     Returns:
         rows (K,) int64 and weights (K,) float32.
     """
     if count <= most:
         return torch.arange(count), torch.ones(count)
-    certain = torch.cat([torch.tensor([count - 1]), likely[likely < count - 1][: (most - 1) // 2]])
-    left = torch.ones(count, dtype=torch.bool).index_fill(0, certain, False).nonzero()[:, 0]
-    drawn = left[torch.randperm(len(left), generator=generator)[: most - len(certain)]]
-    weights = torch.ones(count).index_fill(0, drawn, len(left) / len(drawn))
-    rows = torch.cat([certain, drawn]).sort().values
+    drawn = torch.randperm(count - 1, generator=generator)[: most - 1]
+    weights = torch.ones(count).index_fill(0, drawn, (count - 1) / len(drawn))
+    rows = torch.cat([drawn, torch.tensor([count - 1])]).sort().values
     return rows, weights[rows]
+
+
+def tile_pixels(image: Tensor | LargeImage, tile: Tensor, size: int) -> Tensor:
+    """The pixels of a tile (4,), as they are; but of all of a large image fewer, with at least twice `size` a
+    side.
+    """
+    x1, y1, x2, y2 = tile.tolist()
+    if isinstance(image, LargeImage) and (y2 - y1, x2 - x1) == image.shape[1:]:
+        return image.reduced(2 * size)
+    return image[:, y1:y2, x1:x2]
+
+
+def cut_view(image: Tensor | LargeImage, tiles: Tensor, row: int, tiling: Tiling) -> Tensor:
+    """What a student sees of a picture (3, H, W) uint8 as tile `row`; as the last one the whole, reduced.
+
+    Args:
+        tiles: (T, 4) of :meth:`Tiling.boxes`.
+    """
+    pixels = tile_pixels(image, tiles[row], tiling.size)
+    if row < len(tiles) - 1:
+        return pixels
+    size = tiling.reduced(*image.shape[1:])
+    return F.interpolate(pixels[None], size, mode="bilinear", antialias=True)[0]
+
+
+def to_view(boxes: Tensor, tile: Tensor, size: Sequence[int]) -> Tensor:
+    """Boxes (R, 4) of a picture in pixels of a view of its tile (4,), which has `size` (height, width)."""
+    corner, scale = _frame(boxes, tile, size)
+    return (boxes - corner) / scale
+
+
+def to_picture(boxes: Tensor, tile: Tensor, size: Sequence[int]) -> Tensor:
+    """The inverse of :func:`to_view`, of boxes (..., 4)."""
+    corner, scale = _frame(boxes, tile, size)
+    return boxes * scale + corner
+
+
+def _frame(boxes: Tensor, tile: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The corner of a tile, and the size of a pixel of its view, both (4,) in pixels of the picture."""
+    x1, y1, x2, y2 = tile.tolist()
+    pixel = (x2 - x1) / size[1], (y2 - y1) / size[0]
+    return boxes.new_tensor([x1, y1, x1, y1]), boxes.new_tensor(pixel * 2)

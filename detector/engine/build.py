@@ -1,24 +1,30 @@
 """From the settings to the optimizer, schedule, precision and training options of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from detector.config import Settings
-from detector.data.build import build_snapshot_views
+from detector.config import Settings, with_values
+from detector.data.build import build_proposals, build_snapshot_views, build_test_loader, test_max_sizes
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.loader import is_large
+from detector.data.proposals import Proposals
 from detector.data.training_set import TrainingSet
 from detector.engine.loop import TrainOptions
+from detector.engine.passes import predict
 from detector.engine.precision import Precision
+from detector.engine.running_ap import RunningAP
 from detector.engine.schedule import lr_factor, parameter_groups
 from detector.engine.snapshots import Snapshots
 from detector.evaluation.coco import require_pycocotools
 from detector.evaluation.pictures import choose_samples
-from detector.modeling.build import build_refinement
+from detector.modeling.build import build_postprocess, build_refinement
+from detector.structures import Detections
 from detector.utils.distributed import world_size
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, UserError
 
 # Number of training images in a snapshot, and of the first images among which they are chosen.
 _WATCHED, _CANDIDATES = 4, 1000
@@ -127,8 +133,8 @@ def build_snapshots(cfg: Settings, training_set: TrainingSet) -> Snapshots | Non
     if cfg.solver.picture_period == 0:
         return None
     dataset = training_set.dataset
-    candidates = range(min(len(dataset), _CANDIDATES))
-    indices = choose_samples([dataset.labels(i) for i in candidates], _WATCHED)
+    candidates = [i for i in range(min(len(dataset), _CANDIDATES)) if not is_large(dataset, i)]
+    indices = [candidates[k] for k in choose_samples([dataset.labels(i) for i in candidates], _WATCHED)]
     views = build_snapshot_views(cfg, training_set, indices)
     usable = [k for k, each in enumerate(views) if len(each.proposals) and each.samples[0].labels.any()]
     return Snapshots(
@@ -138,3 +144,33 @@ def build_snapshots(cfg: Settings, training_set: TrainingSet) -> Snapshots | Non
         build_refinement(cfg),
         cfg.solver.picture_period,
     )
+
+
+def build_running_ap(
+    cfg: Settings, test_set: AnnotatedImages | None, proposals: Proposals | None, precision: Precision
+) -> RunningAP | None:
+    """The AP of a weak detector while it learns, of one test pass; None: it is not measured.
+
+    Args:
+        proposals: of the images of the test split, too.
+    """
+    if test_set is None or proposals is None or not cfg.solver.ap_share:
+        return None
+    try:
+        build_proposals(cfg, test_set, proposals)
+    except UserError:  # the test says so
+        return None
+    middle = len(cfg.input.test_sizes) // 2
+    one_pass = {
+        "INPUT.TEST_SIZES": (cfg.input.test_sizes[middle],),
+        "INPUT.TEST_MAX_SIZES": (test_max_sizes(cfg)[middle],),
+        "INPUT.TEST_FLIP": False,
+        "DATASETS.WORKERS": 0,
+    }
+    once, postprocess = with_values(cfg, one_pass), build_postprocess(cfg)
+
+    def detect(model: nn.Module, indices: Sequence[int]) -> Iterator[Detections]:
+        loader = build_test_loader(once, test_set, indices, proposals)
+        return map(postprocess, predict(model, loader, device=precision.device, precision=precision))
+
+    return RunningAP(detect, test_set, cfg.solver.ap_share)

@@ -17,6 +17,7 @@ from detector.engine.loss_log import LossLog, NonFiniteLoss, training_warning
 from detector.engine.precision import Precision
 from detector.engine.progress_log import open_progress_log
 from detector.engine.resuming import checkpoint_path, remove_old_checkpoints
+from detector.engine.running_ap import RunningAP
 from detector.engine.schedule import logged_lr, set_lr
 from detector.engine.snapshots import Snapshots
 from detector.structures import Batch
@@ -56,6 +57,7 @@ def make_steps(
     folder: Path,
     precision: Precision,
     snapshots: Snapshots | None = None,
+    running_ap: RunningAP | None = None,
     config: str = "",
     start: int = 0,
     train_seconds: float = 0.0,
@@ -77,6 +79,7 @@ def make_steps(
         folder: run folder, for TensorBoard's events, checkpoints/, snapshots/ and model_final.pt.
         precision: of the model, on its device.
         snapshots: what is recorded periodically; None: nothing.
+        running_ap: measures `final` on some test images now and then; None: nothing does.
         config: text that the checkpoints carry.
         start: steps already done, which took `train_seconds`.
         final: the part of the model whose weights model_final.pt gets; None: all of it.
@@ -88,7 +91,7 @@ def make_steps(
         OSError: a checkpoint or the events could not be written; earlier checkpoints are intact.
     """
     place = SameFolder(folder) if is_main() else None
-    step = _Step(model, criterion, optimizer, options, precision, start)
+    step = Step(model, criterion, optimizer, options, precision, start)
     saver = _Saver(model, optimizer, options, precision, folder, config, start, train_seconds, place)
     batches = iter(batches)
     first: Mapping[str, float] = {}  # the mean losses of the first log line
@@ -114,6 +117,10 @@ def make_steps(
                 if place and progress.writer and snapshots and snapshots.due(iteration, options.max_iter):
                     with place.written():
                         snapshots.take(model, iteration, folder, progress.writer)
+                if place and running_ap:
+                    ap = running_ap.measure(model if final is None else final, iteration, options.max_iter)
+                    if ap is not None:
+                        progress.report_ap(iteration, ap)
                 if save_now:
                     saver.save_checkpoint(iteration)
     except KeyboardInterrupt:
@@ -173,7 +180,7 @@ class _Saver:
         return seconds
 
 
-class _Step:
+class Step:
     """One step of the optimizer, on the mean gradient of some batches."""
 
     def __init__(

@@ -15,7 +15,7 @@ from detector.utils.errors import UserError
 @torch.no_grad()
 def predict(
     model: nn.Module,
-    loader: Iterable[Views | Sequence[Views]],
+    loader: Iterable[Views | Iterable[Views]],
     *,
     device: torch.device,
     precision: Precision | None = None,
@@ -29,7 +29,7 @@ def predict(
     proposals as they are.
 
     Args:
-        loader: images in all test passes, one after the other; the tiles of one in a sequence.
+        loader: images in all test passes, one after the other; of one that is cut, its tiles, at least one.
         model: called in eval mode with `Batch.inputs`; its outputs have `scores()` (R, C) and
             `deltas` (R, C, 4) or None.
         precision: None: float32.
@@ -44,10 +44,13 @@ def predict(
     precision = precision or Precision("float32", device)
     for image in loader:
         tiles = [image] if isinstance(image, Views) else image
-        parts = [_score_views(model, views, device, precision) for views in tiles]
+        parts, image_id = list[tuple[Tensor, Tensor]](), ""
+        for views in tiles:
+            image_id = views.image_id
+            parts.append(_score_views(model, views, device, precision))
         # Joined only if there are several: without regression, boxes are one view for all classes.
         boxes, scores = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
-        yield Scores(tiles[0].image_id, boxes, scores)
+        yield Scores(image_id, boxes, scores)
 
 
 def _score_views(

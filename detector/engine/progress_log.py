@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
 
 from detector.utils.distributed import is_main
+from detector.utils.logging import PROGRESS, STEP
+from detector.utils.progress import duration, progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -19,16 +19,17 @@ logger = logging.getLogger(__name__)
 class ProgressLog:
     """Counts steps and images; reports values, the speed and the time left.
 
-    Only the main process writes: in the others `writer` is None.
+    Only the main process writes: in the others `writer` is None. Where standard error is no terminal, ten log
+    lines replace the bar.
     """
 
     def __init__(self, writer: SummaryWriter | None, start: int, max_iter: int) -> None:
         self.writer = writer
         self._start, self._max_iter, self._images = start, max_iter, 0
         self._began = self._reported = time.perf_counter()
-        # None: no bar where standard error is no terminal; log lines replace it there.
-        disable = None if is_main() else True
-        self.bar = tqdm(total=max_iter, initial=start, unit="step", disable=disable, dynamic_ncols=True)
+        self._tenths = 10 * start // max_iter  # of the steps, of which the console was told
+        self._ap: dict[str, float] = {}  # the last one
+        self.bar = progress_bar(total=max_iter, initial=start, unit="step", shown=is_main())
 
     def add(self, images: int) -> None:
         """Count a step, on so many images."""
@@ -48,12 +49,22 @@ class ProgressLog:
             return
         for name, value in values.items():
             self.writer.add_scalar(f"train/{name}", value, iteration)
-        hidden = ("gradient_norm", "lr", "lr_backbone")
-        self.bar.set_postfix_str(_text({name: value for name, value in values.items() if name not in hidden}))
+        loss = {"loss": values["loss"]} if "loss" in values else {}
+        self.bar.set_postfix_str(_text(loss | self._ap))
         seconds_left = (now - self._began) / (iteration - self._start) * (self._max_iter - iteration)
-        level = logging.INFO if self.bar.disable else logging.DEBUG  # DEBUG goes to the log file only
-        left = timedelta(seconds=round(seconds_left))
+        tenths = 10 * iteration // self._max_iter
+        level = PROGRESS if self.bar.disable and tenths > self._tenths else STEP
+        self._tenths = tenths
+        left = duration(seconds_left)
         logger.log(level, "step %d/%d  %s  time left %s", iteration, self._max_iter, _text(values), left)
+
+    def report_ap(self, iteration: int, ap: float) -> None:
+        """Write the AP50, in percent, that some test images have after step `iteration`."""
+        self._ap = {"AP50": ap}
+        if self.writer is not None:
+            self.writer.add_scalar("train/AP50", ap, iteration)
+        level = PROGRESS if self.bar.disable else STEP
+        logger.log(level, "step %d/%d  AP50 %.1f on some test images", iteration, self._max_iter, ap)
 
 
 @contextmanager

@@ -40,6 +40,11 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem))
 
 
+def last_step(folder: Path) -> int:
+    """The step of the newest checkpoint of a run folder; 0: it has none."""
+    return max((int(path.stem) for path in list_checkpoints(folder)), default=0)
+
+
 def remove_old_checkpoints(folder: Path, iteration: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints of those up to `iteration`, and what is later than that.
 

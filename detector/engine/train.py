@@ -18,6 +18,7 @@ from detector.engine.build import (
     base_lr,
     build_optimizer,
     build_precision,
+    build_running_ap,
     build_snapshots,
     build_train_options,
     images_per_step,
@@ -89,9 +90,11 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             position = progress.iteration * accumulated_batches(cfg) * world_size()
             batches = build_train_loader(cfg, training_set, stride=model.backbone.stride, start=position)
             snapshots = build_snapshots(cfg, training_set)
+            test_set = find_test_set(cfg, dataset) if is_main() else None
+            running_ap = build_running_ap(cfg, test_set, training_set.proposals, precision)
             record_run(cfg, folder, device, data)
             describe(cfg, dataset, model, device)
-            warn(cfg, dataset, model)
+            warn(cfg, dataset, test_set, model)
         check_same_start(progress.iteration)
         if progress.iteration >= cfg.solver.max_iter and has_final(folder, progress.iteration):
             logger.info("trained already; weights in %s", folder / "model_final.pt")
@@ -106,6 +109,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
                 folder=folder,
                 precision=precision,
                 snapshots=snapshots,
+                running_ap=running_ap,
                 config=cfg.dump(),
                 start=progress.iteration,
                 train_seconds=progress.train_seconds,
@@ -150,12 +154,13 @@ def describe(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module, de
     logger.info("run folder  %s", cfg.output_dir)
 
 
-def warn(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module) -> None:
+def warn(
+    cfg: Settings, dataset: AnnotatedImages, test_set: AnnotatedImages | None, model: torch.nn.Module
+) -> None:
     """Log what is allowed but probably not intended."""
     lines = schedule_warnings(cfg)
-    if is_main() and cfg.datasets.test_split != cfg.datasets.train_split:
-        test_set = find_test_set(cfg, dataset)
-        lines += [*shared_images(dataset, test_set), *test_set.unclear] if test_set else []
+    if test_set and cfg.datasets.test_split != cfg.datasets.train_split:
+        lines += [*shared_images(dataset, test_set), *test_set.unclear]
     if not cfg.model.weights and not all(parameter.requires_grad for parameter in model.parameters()):
         frozen = cfg.model.backbone.frozen_stages
         lines.append(

@@ -4,6 +4,7 @@ AP is computed in one pass over flat arrays of the boxes of all images and class
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,8 +38,8 @@ def voc_ap(
     Raises:
         ValueError: the image ids differ, or a label is not in [0, C).
     """
-    ranked = _ranked_hits(detections, annotations, num_classes, iou_threshold)
-    return np.array([_average_precision(is_tp, objects, eleven_point) for is_tp, objects in ranked])
+    ranked = ranked_hits(detections, annotations, num_classes, iou_threshold)
+    return np.array([_average_precision(ranking.is_tp, ranking.objects, eleven_point) for ranking in ranked])
 
 
 def precision_recall(
@@ -50,20 +51,28 @@ def precision_recall(
     without objects.
     """
     curves = []
-    for is_tp, objects in _ranked_hits(detections, annotations, num_classes, 0.5):
+    for _, is_tp, objects in ranked_hits(detections, annotations, num_classes, 0.5):
         hits = np.cumsum(is_tp)
         recall = hits / objects if objects else np.full(len(hits), np.nan)
         curves.append((recall, hits / np.arange(1, len(hits) + 1)))
     return curves
 
 
-def _ranked_hits(
+class RankedHits(NamedTuple):
+    """The detections of a class in all images, in descending order of score, without ignored ones."""
+
+    scores: np.ndarray  # (D,) float64
+    is_tp: np.ndarray  # (D,) bool, whether a detection is a true positive
+    objects: int  # that count for recall
+
+
+def ranked_hits(
     detections: Sequence[Detections],
     annotations: Sequence[Annotation],
     num_classes: int,
-    iou_threshold: float,
-) -> list[tuple[np.ndarray, int]]:
-    """For each class: true positives (D,) bool in descending order of score, and the number of objects."""
+    iou_threshold: float = 0.5,
+) -> list[RankedHits]:
+    """The true positives of each class, matched as :func:`voc_ap` says."""
     detections = in_order_of(annotations, detections)
     scores = _concatenate([image.scores for image in detections])  # (D,)
     ranking = np.argsort(-scores, kind="stable")
@@ -83,7 +92,9 @@ def _ranked_hits(
     counts &= is_tp | (crowd_match < 0)
     found_label, true_label = found_group % num_classes, true_group[~difficult] % num_classes
     objects = np.bincount(true_label, minlength=num_classes).tolist()
-    return [(is_tp[counts & (found_label == label)], objects[label]) for label in range(num_classes)]
+    rows = [counts & (found_label == label) for label in range(num_classes)]
+    scores = scores[ranking]
+    return [RankedHits(scores[own], is_tp[own], count) for own, count in zip(rows, objects, strict=True)]
 
 
 def corloc(

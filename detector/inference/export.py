@@ -58,7 +58,7 @@ def load_program(form: str, path: Path) -> Network:
         return torch.export.load(path).module()
     if form == "aot_inductor":
         return torch._inductor.aoti_load_package(str(path))
-    _disable_telemetry()
+    disable_telemetry()
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -71,7 +71,7 @@ def load_program(form: str, path: Path) -> Network:
     return run
 
 
-def _disable_telemetry() -> None:
+def disable_telemetry() -> None:
     """Keep ONNX Runtime, if it is not imported yet, from sending names and hashes of networks to its makers.
 
     It would also leave a file `.ses` in the folder for temporary files.
@@ -87,7 +87,7 @@ def _save_onnx(
     metadata: Mapping[str, object],
 ) -> None:
     """Write a program as ONNX, opset 18, with the ops of detector/layers/onnx_ops.py."""
-    _disable_telemetry()
+    disable_telemetry()
     try:
         from detector.layers.onnx_ops import translations
     except ImportError as error:
@@ -164,8 +164,8 @@ def typical_difference(found: Sequence[tuple[Tensor, Tensor]]) -> float:
 
     Rounding may decide between two boxes of nearly the same score in NMS: 1 % of all may differ by more,
     but not half of those of any image, as they would if it were resized to another size. In an image of one
-    color, or of stripes, all cells of a row or column have the same scores up to rounding, and ties decide
-    about many boxes: there only the half counts.
+    color, or of stripes, all cells of a row or column have the same scores up to rounding, so that ties
+    decide about many boxes: there only the half counts.
 
     Args:
         found: of each image (3, H, W), itself and the differences (D,) of its detections.

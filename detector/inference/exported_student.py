@@ -1,5 +1,6 @@
-"""The Faster R-CNN of self-training for torch.export: an image of any size in, boxes after NMS out."""
+"""The student of self-training for torch.export: an image of any size in, boxes after NMS out."""
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -9,13 +10,15 @@ from torchvision.ops.feature_pyramid_network import FeaturePyramidNetwork, LastL
 
 from detector.inference.exported import exporting, with_same_padding
 from detector.layers import batched_nms
+from detector.self_training.build import Student
 from detector.self_training.faster_rcnn import PADDED_TO, FasterRCNN, pool_by_level
+from detector.self_training.scoring import detection_limits
 
 INPUTS, OUTPUTS = ("image",), ("boxes", "scores", "labels")
 
 
 class StudentNetwork(nn.Module):
-    """A :class:`FasterRCNN` that resizes, normalizes and pads one image itself, and applies NMS.
+    """A student that resizes, normalizes and pads one image itself, and applies NMS; a subclass finds boxes.
 
     The steps and settings are those of torchvision's model, written without Python numbers that depend on the
     image: only the sides of the padded image, in cells of 32 pixels, are read from a tensor.
@@ -24,10 +27,10 @@ class StudentNetwork(nn.Module):
     mean: Tensor  # (3, 1, 1), as `std`
     std: Tensor
 
-    def __init__(self, model: FasterRCNN) -> None:
+    def __init__(self, model: Student) -> None:
         super().__init__()
-        model = with_same_padding(model, fixed=True)  # as images are padded
-        self.backbone, self.rpn, self.heads = model.backbone, model.rpn, model.roi_heads
+        self.backbone = with_same_padding(model.backbone, fixed=True)  # as images are padded
+        self.limits = detection_limits(model)
         for pyramid in self.backbone.modules():
             if isinstance(pyramid, FeaturePyramidNetwork):
                 pyramid.extra_blocks = EverySecondCell()
@@ -37,7 +40,6 @@ class StudentNetwork(nn.Module):
         with torch.no_grad():
             maps = self.backbone(torch.zeros(1, 3, 8 * PADDED_TO, 8 * PADDED_TO)).values()
         self.strides = [8 * PADDED_TO // features.shape[-1] for features in maps]
-        self.rpn.anchor_generator.set_cell_anchors(torch.float32, torch.device("cpu"))
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The objects of an image, best first.
@@ -54,11 +56,20 @@ class StudentNetwork(nn.Module):
         resized = resized_size(size, self.shortest, self.longest)  # (height, width)
         size, resized = size.float(), resized.float()
         maps = list(self.backbone(self.resize(image, size, resized)).values())
-        boxes, scores = self.classify(maps, self.propose(maps, resized))  # (R, C, 4), (R, C)
-        rows, labels = (scores > self.heads.score_thresh).nonzero().unbind(dim=1)
+        boxes, scores = self.find(maps, resized)
+        rows, labels = (scores > self.limits.score_threshold).nonzero().unbind(dim=1)
         boxes, scores = clip(boxes[rows, labels], resized), scores[rows, labels]
-        keep = batched_nms(boxes, scores, labels, self.heads.nms_thresh)[: self.heads.detections_per_img]
+        keep = batched_nms(boxes, scores, labels, self.limits.nms_iou)[: self.limits.max_detections]
         return boxes[keep] * (size / resized).flip(0).repeat(2), scores[keep], labels[keep]
+
+    def find(self, maps: Sequence[Tensor], resized: Tensor) -> tuple[Tensor, Tensor]:
+        """A box (R, C, 4) for each class and proposal or place, not clipped, and its score (R, C).
+
+        Args:
+            maps: feature maps (1, D, H, W).
+            resized: (height, width) of the image in pixels, of which the padding is no part.
+        """
+        raise NotImplementedError
 
     def resize(self, image: Tensor, size: Tensor, resized: Tensor) -> Tensor:
         """The image (1, 3, H', W') as the backbone takes it: bilinear, normalized, then padded with zeros.
@@ -82,6 +93,18 @@ class StudentNetwork(nn.Module):
             pixels = near * (1 - weight) + far * weight
             inside = inside * (places < resized[axis]).float().reshape(shape)
         return ((pixels / 255 - self.mean) / self.std * inside)[None]
+
+
+class FasterRCNNNetwork(StudentNetwork):
+    """:class:`StudentNetwork` of a Faster R-CNN."""
+
+    def __init__(self, model: FasterRCNN) -> None:
+        super().__init__(model)
+        self.rpn, self.heads = copy.deepcopy(model.rpn), model.roi_heads
+        self.rpn.anchor_generator.set_cell_anchors(torch.float32, torch.device("cpu"))
+
+    def find(self, maps: Sequence[Tensor], resized: Tensor) -> tuple[Tensor, Tensor]:
+        return self.classify(maps, self.propose(maps, resized))
 
     def propose(self, maps: Sequence[Tensor], resized: Tensor) -> Tensor:
         """The boxes (R, 4) that the region proposal network finds most likely to hold an object."""
@@ -162,14 +185,12 @@ def clip(boxes: Tensor, size: Tensor) -> Tensor:
     return torch.minimum(boxes.clamp(min=0), size.flip(0).repeat(2))
 
 
-def export_student(model: FasterRCNN) -> ExportedProgram:
-    """The program of :class:`StudentNetwork` for images of any size.
+def export_student(network: StudentNetwork) -> ExportedProgram:
+    """The program of a network for images of any size.
 
     Raises:
         UserError: torch.export does not support the model; states the reason.
     """
     sides = {1: Dim("height", min=2), 2: Dim("width", min=2)}
     with exporting():
-        return torch.export.export(
-            StudentNetwork(model).eval(), (torch.zeros(3, 96, 128).byte(),), dynamic_shapes=(sides,)
-        )
+        return torch.export.export(network.eval(), (torch.zeros(3, 96, 128).byte(),), dynamic_shapes=(sides,))

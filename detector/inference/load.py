@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from detector.config import Settings, parse_cfg
 from detector.config.yaml_files import Overrides
@@ -17,11 +17,11 @@ from detector.engine.build import build_precision
 from detector.engine.checkpoint import how_to_make, load_checkpoint
 from detector.engine.run_folder import check_class_names
 from detector.inference.measured import stands_for
-from detector.inference.predictor import SCORE_THRESHOLD, Predictor, WeakPredictor
+from detector.inference.predictor import Predictor, WeakPredictor
 from detector.inference.results import ignored_keys
+from detector.inference.thresholds import ScoreThreshold, describe, find_thresholds
 from detector.modeling.build import build_postprocess
-from detector.self_training.build import build_student_postprocess
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, restore_network
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, check_path
@@ -33,7 +33,7 @@ def load(
     path: str | Path,
     device: str | torch.device = "auto",
     *,
-    score_threshold: float | None = SCORE_THRESHOLD,
+    score_threshold: ScoreThreshold | None = "auto",
     overrides: Overrides = (),
     model: Model = "auto",
 ) -> Predictor:
@@ -47,8 +47,10 @@ def load(
             self-training, the student, the latter is taken unless `detector test` measured the weak one to be
             better on the same ground-truth boxes; the log says which.
         device: "cpu", "cuda", or "auto": cuda where there is one.
-        score_threshold: a detection scores more than this, from 0 to 1; None: TEST.SCORE_THRESHOLD of the
-            config, with which nearly all proposals that NMS leaves are detections; of self-training, 0.001.
+        score_threshold: a detection scores more than this, from 0 to 1; "auto": than the threshold of its
+            class that `detector test` has chosen for the run (docs/report.md#thresholds), or 0.3; None: than
+            TEST.SCORE_THRESHOLD of the config, with which nearly all proposals that NMS leaves are
+            detections; of self-training, 0.001.
         overrides: keys of the config to change, as in {"INPUT.TEST_SIZES": [480]}; docs/config.md.
         model: "weak" or "student" of a run folder; "auto": as above.
 
@@ -58,26 +60,39 @@ def load(
             not as above.
     """
     check_path("path", path, "a run folder or a checkpoint")
-    if score_threshold is not None and not (isinstance(score_threshold, Real) and 0 <= score_threshold <= 1):
-        raise UserError(f"score_threshold is {score_threshold!r}, expected a number from 0 to 1, such as 0.3")
+    named = score_threshold is None or score_threshold == "auto"
+    if not named and not (isinstance(score_threshold, Real) and 0 <= score_threshold <= 1):
+        raise UserError(
+            f"score_threshold is {score_threshold!r}, expected a number from 0 to 1, such as 0.3, or 'auto'"
+        )
     file, checkpoint, cfg = read_run(path, overrides, model)
-    where = find_device(device)
+    where, thresholds = find_device(device), None
+    if score_threshold is not None:
+        thresholds = find_thresholds(file, cfg.datasets.classes, score_threshold)
+    if score_threshold == "auto":
+        logger.info("thresholds  %s", describe(file, cfg.datasets.classes))
     network = restore_network(cfg, checkpoint, file, model)
-    if ignored := ignored_keys(overrides, isinstance(network, FasterRCNN)):
+    if ignored := ignored_keys(overrides, isinstance(network, Student)):
         logger.warning("warning: %s", ignored)
-    return build_predictor(cfg, network, where, score_threshold=score_threshold)
+    return build_predictor(cfg, network, where, score_threshold=thresholds)
 
 
 def build_predictor(
-    cfg: Settings, model: nn.Module, device: torch.device, *, score_threshold: float | None = None
+    cfg: Settings, model: nn.Module, device: torch.device, *, score_threshold: Tensor | None = None
 ) -> Predictor:
-    """A model on a device with the proposals, test passes, NMS and precision of a config."""
-    if isinstance(model, FasterRCNN):
+    """A model on a device with the proposals, test passes, NMS and precision of a config.
+
+    Args:
+        score_threshold: (C,), a detection scores more than that of its class; None: TEST.SCORE_THRESHOLD.
+    """
+    score_threshold = None if score_threshold is None else score_threshold.to(device)
+    if isinstance(model, Student):
         return Predictor(
             model.to(device),
             cfg.datasets.classes,
             postprocess=build_student_postprocess(cfg, score_threshold),
             precision=build_precision(cfg, device),
+            tiling=build_tiling(cfg),
         )
     find, _ = make_finder(
         cfg.proposals.mode, cfg.proposals.longest_side, cfg.proposals.min_region, cfg.proposals.sides

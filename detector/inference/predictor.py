@@ -9,37 +9,36 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from detector.data.images import ImageSource, open_image
+from detector.data.images import ImageSource, open_image, read_image_size
+from detector.data.large_images import LargeImage, exceeds_limit, open_image_file
 from detector.data.loader import make_views, tiled_views
 from detector.data.pictures import find_pictures
 from detector.data.proposals import clean_proposals
 from detector.data.proposals.search import Finder
+from detector.data.proposals.tiled import find_in
 from detector.data.tiles import Tiling
 from detector.data.transforms import TestTransform
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, tf32_allowed
 from detector.inference.found import Found
-from detector.self_training.faster_rcnn import FasterRCNN
-from detector.self_training.scoring import score_batch
+from detector.self_training.build import Student
+from detector.self_training.scoring import score_batch, score_picture
 from detector.structures import Detections, Sample, Scores, Views, clip_boxes
 from detector.utils.errors import UserError, counted, describe_value, shortened
-
-SCORE_THRESHOLD = 0.3  # the default of detector.load and detector predict
 
 
 class Predictor:
     """Finds objects in images: `predictor(image)`. `detector.load` makes one.
 
-    This class is for a Faster R-CNN, which makes its own proposals; see also :class:`WeakPredictor`.
+    This class is for a student of self-training, which needs no proposals; see also :class:`WeakPredictor`.
 
     Args:
         model: as :func:`detector.engine.passes.score_batch` takes it.
         class_names: the C foreground classes.
         postprocess: from the scores of an image's proposals to its detections.
         precision: of the model, on its device.
+        tiling: how larger images are cut into tiles; None: they are not.
     """
-
-    kind = "Faster R-CNN"
 
     def __init__(
         self,
@@ -48,8 +47,10 @@ class Predictor:
         *,
         postprocess: Callable[[Scores], Detections],
         precision: Precision,
+        tiling: Tiling | None = None,
     ) -> None:
-        self.model = model.eval()
+        self.model, self.tiling = model.eval(), tiling
+        self.kind = str(getattr(model, "kind", "weak detector"))  # for people
         self.class_names = tuple(class_names)
         self.postprocess, self.precision, self.device = postprocess, precision, precision.device
 
@@ -100,12 +101,31 @@ class Predictor:
         classes = f"{counted(len(self.class_names), 'class', 'classes')}: {shortened(self.class_names, 5)}"
         return f"{type(self).__name__}({self.kind}, {classes}, on {self.device}, {self.precision.name})"
 
-    def find_proposals(self, image: Tensor) -> Tensor | None:
+    def open(self, image: ImageSource | LargeImage) -> Tensor | LargeImage:
+        """The image (3, H, W) uint8; with tiles, that of a file may be read in parts."""
+        if isinstance(image, LargeImage):
+            return image
+        if self.tiling is not None and isinstance(image, (str, Path)):
+            return open_image_file(image, apply_orientation=True)
+        return open_image(image)
+
+    def reads_in_parts(self, image: ImageSource) -> bool:
+        """Whether :meth:`open` of a file gives a :class:`LargeImage`."""
+        return (
+            self.tiling is not None
+            and isinstance(image, (str, Path))
+            and exceeds_limit(*read_image_size(image))
+        )
+
+    def find_proposals(self, image: Tensor | LargeImage) -> Tensor | None:
         """What :meth:`scores` takes besides an image (3, H, W) uint8; it may take long."""
         return None
 
     def scores(
-        self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+        self,
+        image: ImageSource | LargeImage,
+        proposals: Tensor | np.ndarray | None = None,
+        image_id: str = "0",
     ) -> Scores:
         """The class scores of each proposal of an image, on `device`, before any threshold or NMS.
 
@@ -114,16 +134,15 @@ class Predictor:
             image_id: the name of an image that is not a file.
         """
         if proposals is not None:
-            raise UserError("a Faster R-CNN makes its proposals itself: leave out the argument proposals")
+            raise UserError("a student makes its proposals itself: leave out the argument proposals")
         name = str(image) if isinstance(image, (str, Path)) else image_id
+        model, pixels = cast(Student, self.model), self.open(image)
+        options: dict[str, Any] = {"device": self.device, "precision": self.precision}
         with tf32_allowed(self.precision.name == "tf32"):
-            (scores,) = score_batch(
-                cast(FasterRCNN, self.model),
-                [open_image(image)],
-                [name],
-                device=self.device,
-                precision=self.precision,
-            )
+            if self.tiling is not None and self.tiling.cuts(*pixels.shape[1:]):
+                return score_picture(model, pixels, name, self.tiling, **options)
+            assert isinstance(pixels, Tensor)  # others are larger than a tile
+            (scores,) = score_batch(model, [pixels], [name], **options)
         return scores
 
     def detections(self, scores: Scores) -> Detections:
@@ -142,11 +161,8 @@ class WeakPredictor(Predictor):
         transforms: one per test pass.
         min_size: a proposal whose width or height is at most this, in pixels, is dropped.
         max_count: maximum number of proposals per image, or tile; the first are kept.
-        tiling: how larger images are cut into tiles; None: they are not.
         options: the other arguments of :class:`Predictor`.
     """
-
-    kind = "weak detector"
 
     def __init__(
         self,
@@ -157,18 +173,20 @@ class WeakPredictor(Predictor):
         transforms: Sequence[TestTransform],
         min_size: float,
         max_count: int,
-        tiling: Tiling | None = None,
         **options: Any,
     ) -> None:
         super().__init__(model, class_names, **options)
         self.find, self.transforms = find, tuple(transforms)
-        self.min_size, self.max_count, self.tiling = min_size, max_count, tiling
+        self.min_size, self.max_count = min_size, max_count
 
-    def find_proposals(self, image: Tensor) -> Tensor:
-        return torch.from_numpy(self.find(image.permute(1, 2, 0).numpy()))
+    def find_proposals(self, image: Tensor | LargeImage) -> Tensor:
+        return torch.from_numpy(find_in(self.find, image))
 
     def scores(
-        self, image: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
+        self,
+        image: ImageSource | LargeImage,
+        proposals: Tensor | np.ndarray | None = None,
+        image_id: str = "0",
     ) -> Scores:
         views = self._views(image, proposals, image_id, self.tiling)
         with tf32_allowed(self.precision.name == "tf32"):
@@ -179,27 +197,30 @@ class WeakPredictor(Predictor):
         self, source: ImageSource, proposals: Tensor | np.ndarray | None = None, image_id: str = "0"
     ) -> Views:
         """The proposals of an image, found or given, and a sample for each test pass, without tiles."""
-        return self._views(source, proposals, image_id, None)[0]
+        views = self._views(source, proposals, image_id, None)
+        assert isinstance(views, Views)
+        return views
 
     def _views(
         self,
-        source: ImageSource,
+        source: ImageSource | LargeImage,
         proposals: Tensor | np.ndarray | None,
         image_id: str,
         tiling: Tiling | None,
-    ) -> list[Views]:
-        image = open_image(source)
+    ) -> Views | Iterator[Views]:
+        image = self.open(source)
         if proposals is None:
             boxes = self.find_proposals(image)
         else:
             boxes = clip_boxes(_boxes(proposals), *image.shape[1:])
         name = str(source) if isinstance(source, (str, Path)) else image_id
-        sample = Sample(image, boxes, torch.zeros(len(self.class_names)), name)
+        pixels = image if isinstance(image, Tensor) else torch.zeros(3, 0, 0, dtype=torch.uint8)
+        sample = Sample(pixels, boxes, torch.zeros(len(self.class_names)), name)
         if tiling is not None and tiling.cuts(*image.shape[1:]):
-            return list(tiled_views(sample, self.transforms, tiling, self.min_size, self.max_count))
+            return tiled_views(sample, image, self.transforms, tiling, self.min_size, self.max_count)
         boxes = clean_proposals(boxes, min_size=self.min_size, stride=1, max_count=self.max_count)
         sample = replace(sample, proposals=boxes)
-        return [make_views(sample, self.transforms)]
+        return make_views(sample, self.transforms)
 
 
 def _boxes(proposals: Tensor | np.ndarray) -> Tensor:

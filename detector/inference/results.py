@@ -16,6 +16,7 @@ from detector.evaluation.summary import summarize
 from detector.evaluation.voc import corloc, image_ap, voc_ap
 from detector.inference.image_results import ImageResult
 from detector.self_training.choose import agreement
+from detector.self_training.pseudo_set import find_pseudo_set
 from detector.structures import Annotation
 from detector.utils.config_files import run_folder
 from detector.utils.files import archive_digest, file_digest
@@ -182,8 +183,8 @@ def describe_student(cfg: Settings, folder: Path, train_set: AnnotatedImages) ->
     """The entries of metrics.json on self-training, with the quality of the pseudo boxes in `folder`."""
     about = {"method": f"{cfg.model.method} + self-training", "backbone": cfg.self_train.backbone}
     truth = annotations(train_set)
-    made = [path for path in (folder / "pseudo", folder / "round_1/pseudo") if path.is_dir()]
-    if not truth or not made:
+    made = find_pseudo_set(folder)
+    if not truth or made is None:
         return about
-    pseudo = annotations(VOCDataset(made[0], cfg.datasets.train_split, train_set.class_names))
+    pseudo = annotations(VOCDataset(made, cfg.datasets.train_split, train_set.class_names))
     return about | {"pseudo_boxes": agreement([pseudo[i] for i in truth], list(truth.values()))}

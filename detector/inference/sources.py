@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
-from detector.data.images import open_image
+from detector.data.large_images import LargeImage
 from detector.data.pictures import is_video, video_frames
 from detector.inference.predictor import Predictor
 from detector.structures import Scores
@@ -82,24 +82,31 @@ def read_sources(sources: dict[str, Path], stride: int) -> Iterator[Source]:
             yield Source(name, path, error)
 
 
-def score_sources(predictor: Predictor, sources: Iterable[Source]) -> Iterator[tuple[Tensor, Scores] | None]:
+def score_sources(
+    predictor: Predictor, sources: Iterable[Source]
+) -> Iterator[tuple[Tensor | LargeImage, Scores] | None]:
     """Each image (3, H, W) and its scores; None: it cannot be read, which is logged.
 
     Finding proposals takes most of the time: while the model runs on one image, threads find those of the
-    next images.
+    next images. One that is read in parts is opened when its turn comes, since several may fill the memory.
     """
 
-    def search(source: Source) -> tuple[Tensor, Tensor | None]:
+    def search(source: Source) -> tuple[Tensor | None, Tensor | None]:
         if isinstance(source.image, Exception):
             raise source.image
-        image = open_image(source.image)
+        if predictor.reads_in_parts(source.image):
+            return None, None
+        image = predictor.open(source.image)
+        assert isinstance(image, Tensor)
         return image, predictor.find_proposals(image)
 
     # One per core, at most 8, as each may hold two images of a gigabyte.
     threads = min(max(1, usable_cores() // local_world_size()), 8)
     for source, searched in ahead(search, sources, threads):
         try:
-            image, proposals = searched.result()
+            found, proposals = searched.result()
+            assert not isinstance(source.image, Exception)  # which the search raises
+            image = predictor.open(source.image) if found is None else found
             scored = image, predictor.scores(image, proposals, source.name)
         except (*UNREADABLE, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):

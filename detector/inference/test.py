@@ -11,6 +11,7 @@ from detector.config import Settings, load_cfg
 from detector.config.yaml_files import Overrides
 from detector.data.build import build_dataset, name_classes
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.loader import is_large
 from detector.data.proposals import load_proposals
 from detector.data.reviewed import label_counts
 from detector.data.training_set import describe_truth
@@ -19,6 +20,7 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.summary import encode_detections, encode_json, metrics_table
+from detector.inference import thresholds
 from detector.inference.image_results import remove_results, test_images
 from detector.inference.load import choose_run
 from detector.inference.measured import compare, stands_for, unmeasured
@@ -36,7 +38,7 @@ from detector.inference.results import (
     results_key,
 )
 from detector.modeling.build import build_postprocess
-from detector.self_training.build import build_student_postprocess
+from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, is_student, predict_all, restore_network
 from detector.structures import Detections
 from detector.utils.config_files import find_config
@@ -118,14 +120,14 @@ def test(
             key = results_key(cfg, weights, student)
             outputs = choose_outputs(cfg, folder, weights, key, student)
             stack.enter_context(folder_lock(outputs.folder))
-            outputs.check(["metrics.json", "detections.npz", "pictures/overview.png"])
+            outputs.check(["metrics.json", "detections.npz", thresholds.FILE, "pictures/overview.png"])
             device = start_run(cfg, outputs.folder)
             model = restore_network(cfg, checkpoint, weights, kind)
             test_set = build_dataset(cfg, cfg.datasets.test_split)
         model.to(device)
         if ignored := ignored_keys(overrides, student):
             logger.warning("warning: %s", ignored)
-        network = "Faster R-CNN" if student else cfg.model.method
+        network = model.kind if isinstance(model, Student) else cfg.model.method
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
             logger.info("other weights or keys than the run's own: the results go to %s", outputs.folder)
@@ -173,11 +175,14 @@ def write_figures(
     if outputs.key != OWN_TEST:
         outputs.write("config.yaml", cfg.dump().encode())
     outputs.write("detections.npz", encode_detections(detections))
+    chosen = thresholds.choose(test_set, detections)
+    outputs.write(thresholds.FILE, thresholds.encode(chosen, test_set.class_names, metrics["weights_sha256"]))
+    large = any(is_large(test_set, i) for i in range(len(test_set)))  # which no screen shows
     pictures = write_pictures(
         outputs,
         test_set,
         detections,
-        count=cfg.test.pictures,
+        count=0 if large else cfg.test.pictures,
         score_threshold=cfg.test.picture_score,
     )
     # Last, as `detector train --to detector` takes a run with this file for tested.
@@ -200,6 +205,7 @@ def write_figures(
     elif metrics["mAP50"] is not None and stands_for(folder)[1]:
         other = "weak" if outputs.folder.name == "self_train" else "student"
         print(f"compare   with detector test {folder} --model {other}, on the same boxes")
+    print(f"boxes     {thresholds.in_words(chosen, test_set.class_names)}")
     print(f"figures   {path}")
     if pictures:
         print(f"pictures  {pictures[-1]}")

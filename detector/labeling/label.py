@@ -31,8 +31,9 @@ from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL
 from detector.evaluation.pictures import choose_samples
 from detector.inference.load import find_checkpoint, load
-from detector.inference.predictor import SCORE_THRESHOLD, Predictor
+from detector.inference.predictor import Predictor
 from detector.inference.sources import Source, check_all_read, score_sources
+from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.self_training.choose import pseudo_boxes
 from detector.self_training.networks import Model
 from detector.structures import Detections, Scores
@@ -62,7 +63,7 @@ def label(
     images: str | Path | None = None,
     *,
     device: str = "auto",
-    score_threshold: float = SCORE_THRESHOLD,
+    score_threshold: ScoreThreshold = "auto",
     output: str | Path | None = None,
     formats: Sequence[str] = (),
     model: Model = "auto",
@@ -80,7 +81,8 @@ def label(
         labels: a table of images and tags: CSV, JSON lines or Excel (docs/data_sets.md).
         images: the folder to which the files of the table are relative; None: that of the table.
         device: "cpu", "cuda", or "auto": cuda where there is one.
-        score_threshold: beside the best box of a class, those that score more than this are boxes.
+        score_threshold: beside the best box of a class, those that score more than this are boxes; "auto":
+            than the threshold of the class, as of :func:`detector.load`.
         output: a folder to write to; a file in it is replaced only if the same call made it. None: no file is
             written.
         formats: of :data:`detector.data.formats.FORMATS`, at least one for `output`.
@@ -109,14 +111,14 @@ def label(
         with sync_errors():
             weights = find_checkpoint(weights, model)
             predictor = load(weights, device, score_threshold=score_threshold, model=model)
+            thresholds = find_thresholds(weights, predictor.class_names, score_threshold)
             rows, mistakes = read_tags(labels, root)
             sizes = check_rows(rows, root, predictor.class_names, mistakes)
             if count is not None:
                 chosen = choose_rows(rows, predictor.class_names, count)
                 rows, sizes = [rows[i] for i in chosen], [sizes[i] for i in chosen]
             if output is not None:
-                words = [file_digest(weights), file_digest(labels), str(root), score_threshold]
-                words += [] if count is None else [count]
+                words = [file_digest(weights), file_digest(labels), str(root), thresholds.tolist(), count]
                 stack.enter_context(folder_lock(output))
                 outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
                 names = [picture_name(row.file) for row in rows]
@@ -125,7 +127,7 @@ def label(
                 folder = common_folder(zip(files, names, strict=True), formats)
                 outputs.check(name for name, _ in encode_all(formats, empty, predictor.class_names, folder))
         own = slice(rank(), None, world_size())
-        parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, score_threshold)))
+        parts = gather(list(_label_rows(predictor, rows[own], sizes[own], root, thresholds)))
         labeled = (parts[i % len(parts)][i // len(parts)] for i in range(len(rows)))
         found = [image for image in labeled if image is not None]
         with sync_errors():
@@ -199,7 +201,7 @@ def encode_all(
 
 
 def tagged_boxes(
-    scores: Scores, labels: Tensor, unknown: Tensor, *, score_threshold: float
+    scores: Scores, labels: Tensor, unknown: Tensor, *, thresholds: Tensor
 ) -> tuple[Detections, list[int]]:
     """The boxes of an image whose tags are known, best first, and the rows of those that are doubtful.
 
@@ -208,11 +210,15 @@ def tagged_boxes(
         labels: (C,) bool, the tagged classes: each gets its best box, which is doubtful if it does not score
             more than the threshold.
         unknown: (C,) bool, the classes that may be there: they get boxes that score more than it.
-        score_threshold: all boxes that score more than this are taken, up to non-maximum suppression.
+        thresholds: (C,), all boxes that score more than that of their class are taken, up to non-maximum
+            suppression.
     """
-    found = pseudo_boxes(scores, labels | unknown, score_threshold=score_threshold)
-    found = found[(found.scores > score_threshold) | labels[found.labels]]
-    return found, (found.scores <= score_threshold).nonzero()[:, 0].tolist()
+    found = pseudo_boxes(scores, labels | unknown, score_threshold=float(thresholds.min()))
+    of_class = found.labels[:, None] == found.labels  # (D, D)
+    is_best = ~of_class.tril(diagonal=-1).any(dim=1)
+    above = found.scores > thresholds[found.labels]
+    keep = above | (is_best & labels[found.labels])
+    return found[keep], (~above[keep]).nonzero()[:, 0].tolist()
 
 
 def import_reviewed(
@@ -275,7 +281,7 @@ def _label_rows(
     rows: Sequence[Row],
     sizes: Sequence[tuple[int, int]],
     root: Path,
-    score_threshold: float,
+    thresholds: Tensor,
 ) -> Iterator[ReviewImage | None]:
     """The boxes of each image; None: it cannot be read, which is logged."""
     names, missing = predictor.class_names, 0
@@ -297,7 +303,7 @@ def _label_rows(
         labels, unknown = (
             torch.tensor([each in tags for each in names]) for tags in (row.labels, row.unknown)
         )
-        found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=score_threshold)
+        found, doubtful = tagged_boxes(scores, labels, unknown, thresholds=thresholds)
         missing += len(set(row.labels)) - len({names[i] for i in found.labels.tolist()} & set(row.labels))
         yield review_image(name, size, found, names, doubtful=doubtful)
     if missing:

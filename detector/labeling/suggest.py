@@ -14,17 +14,18 @@ from detector.config import Settings, load_cfg
 from detector.data.build import build_test_loader, build_training_set, name_classes
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.formats import ReviewImage, review_image
-from detector.data.loader import collate
+from detector.data.loader import collate, read_parts
 from detector.data.reviewed import find_id
 from detector.data.training_set import TrainingSet
 from detector.engine.build import build_precision
 from detector.engine.passes import predict
 from detector.engine.run_folder import check_class_names, start_run
 from detector.inference.load import find_checkpoint, load, read_run
+from detector.inference.thresholds import find_thresholds
 from detector.labeling.label import check_formats, common_folder, encode_all, tagged_boxes
 from detector.labeling.suggestions import choose, entropy, information_density, typicality
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student
 from detector.self_training.fuse import disagreement, support
 from detector.self_training.networks import Model, restore_network
 from detector.self_training.pseudo_boxes import tags_of, trust_of
@@ -35,7 +36,7 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 RULES = ("information-density", "typical", "entropy", "random", "disagreement")
-SCORE_THRESHOLD = 0.1  # of a detection that may be part of a pair, and of one that is drawn
+SCORE_THRESHOLD = 0.1  # of a detection that is drawn, where `detector test` has chosen none
 
 
 def suggest(
@@ -160,13 +161,20 @@ def assess(
     precision, features = build_precision(cfg, device), []
     weak = _network(cfg, "weak").to(device).eval()
     assert isinstance(weak, WeakRCNN)
+    thresholds = find_thresholds(
+        find_checkpoint(cfg.output_dir, "weak"), cfg.datasets.classes, fallback=SCORE_THRESHOLD
+    )
 
-    def described(loader: Iterable[Views]) -> Iterator[Views]:
-        for views in loader:
+    def described(
+        loader: Iterable[Views | Iterator[Views]],
+    ) -> Iterator[Views | list[Views]]:
+        for image in loader:
+            parts = [image] if isinstance(image, Views) else [*image]
+            views = parts[-1]  # the whole image, if none of its tiles has all proposals
             batch = collate(views.samples[:1]).to(device)
             with torch.no_grad():
                 features.append(weak.features(batch.images).mean(dim=(2, 3))[0].cpu())
-            yield views
+            yield image if isinstance(image, Views) else parts
 
     for _ in described(build_test_loader(cfg, dataset, boxed, training_set.proposals)):
         pass  # their features are enough
@@ -176,7 +184,7 @@ def assess(
     by_teacher = _by_teacher(training_set) if by == "disagreement" else None
     progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
     for index, scores in progress:
-        found = boxes_to_review(training_set, index, labels[index], scores)
+        found = boxes_to_review(training_set, index, labels[index], scores, thresholds)
         values.append(by_teacher(index, scores) if by_teacher else entropy(scores, labels[index]))
         images.append(found.image)
         tag_scores.append(found.tag_scores)
@@ -220,22 +228,26 @@ def student_boxes(
 ) -> Iterator[FoundBoxes]:
     """The boxes and scores of a Faster R-CNN in the images `indices`."""
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
-    predictor = load(checkpoint, device, score_threshold=SCORE_THRESHOLD)
+    predictor = load(checkpoint, device, score_threshold=None)
+    thresholds = find_thresholds(checkpoint, predictor.class_names, fallback=SCORE_THRESHOLD)
     for index in tqdm(indices, unit="image", disable=None):
-        scores = predictor.scores(dataset.read_image(index), image_id=dataset.image_ids[index]).to("cpu")
-        yield boxes_to_review(training_set, index, labels[index], scores)
+        scores = predictor.scores(read_parts(dataset, index), image_id=dataset.image_ids[index]).to("cpu")
+        yield boxes_to_review(training_set, index, labels[index], scores, thresholds)
 
 
-def boxes_to_review(training_set: TrainingSet, index: int, labels: Tensor, scores: Scores) -> FoundBoxes:
+def boxes_to_review(
+    training_set: TrainingSet, index: int, labels: Tensor, scores: Scores, thresholds: Tensor
+) -> FoundBoxes:
     """The boxes of an image for a person to review, from the scores of its proposals.
 
     Args:
         labels: (C,) bool, the classes that the image shows.
+        thresholds: (C,), the scores above which boxes are shown.
     """
     dataset = training_set.dataset
     unknown = dataset.unknown(index)
     unknown = torch.zeros_like(labels) if unknown is None else unknown
-    found, doubtful = tagged_boxes(scores, labels, unknown, score_threshold=SCORE_THRESHOLD)
+    found, doubtful = tagged_boxes(scores, labels, unknown, thresholds=thresholds)
     name, size = image_name(dataset, index), dataset.image_size(index)
     image = review_image(name, size, found, dataset.class_names, doubtful=doubtful)
     image = replace(image, upright=dataset.apply_orientation)
@@ -266,7 +278,7 @@ def best_candidates(scores: Scores, labels: Tensor, count: int = 200) -> Tensor:
     return torch.cat([boxes, label[rows, None].float(), best[rows, None]], dim=1)
 
 
-def _network(cfg: Settings, model: Model) -> WeakRCNN | FasterRCNN:
+def _network(cfg: Settings, model: Model) -> WeakRCNN | Student:
     """A network of the run folder, built from the config of its checkpoint."""
     file, checkpoint, own = read_run(cfg.output_dir, model=model)
     check_class_names(cfg, checkpoint, file)

@@ -1,7 +1,8 @@
-"""A folder that `yolo train` of Ultralytics reads: images, five columns a box, and both splits.
+"""A folder that `yolo train` of Ultralytics and RF-DETR read: images, five columns a box, and both splits.
 
     images/SPLIT/NAME.jpg, labels/SPLIT/NAME.txt, data.yaml    of https://docs.ultralytics.com/datasets/detect
 
+RF-DETR does not look into folders below a split, so "pictures/a.jpg" becomes "pictures__a.jpg".
 Those for labeling tools (data/formats/yolo.py) have a sixth column, the score, and no images.
 """
 
@@ -20,7 +21,7 @@ from detector.data.formats.yolo import encode_lines
 from detector.data.images import in_any_form
 from detector.data.sources.splits import TRAIN, VAL
 from detector.inference.load import find_checkpoint, load
-from detector.inference.predictor import SCORE_THRESHOLD
+from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.labeling.label import label, read_tags
 from detector.self_training.networks import Model
 from detector.utils.errors import DataError
@@ -35,7 +36,7 @@ def write_yolo_training(
     output: Path,
     *,
     device: str = "auto",
-    score_threshold: float = SCORE_THRESHOLD,
+    score_threshold: ScoreThreshold = "auto",
     model: Model = "auto",
 ) -> dict[str, list[ReviewImage]]:
     """Write both splits of the tables of `detector init`, with boxes that a person drew or that are found.
@@ -59,7 +60,8 @@ def write_yolo_training(
         )
     checkpoint = find_checkpoint(weights, model)
     class_names = load(checkpoint, "cpu", model=model).class_names
-    words = [file_digest(checkpoint), score_threshold, *(file_digest(path) for path in tables.values())]
+    thresholds = find_thresholds(checkpoint, class_names, score_threshold).tolist()
+    words = [file_digest(checkpoint), thresholds, *(file_digest(path) for path in tables.values())]
     with folder_lock(output):
         outputs = OutputFolder(output, hashlib.sha256(json.dumps(words).encode()).hexdigest())
         outputs.check(["data.yaml"])
@@ -72,9 +74,9 @@ def write_yolo_training(
                 each if (boxes := drawn[each.name].boxes) is None else replace(each, boxes=boxes)
                 for each in images
             ]
-            for each in found[split]:
+            for flat, each in _flat_names(found[split], table).items():
                 source = in_any_form(table.parent / drawn[each.name].file)
-                for name, content in _files(split, each, source, class_names):
+                for name, content in _files(split, flat, each, source, class_names):
                     outputs.write(name, content)
         names = dict(enumerate(class_names))
         # Without `path`, folders are relative to data.yaml, wherever that is.
@@ -83,11 +85,23 @@ def write_yolo_training(
     return found
 
 
+def _flat_names(images: Sequence[ReviewImage], table: Path) -> dict[str, ReviewImage]:
+    """The images by a name without folders; DataError where two of them would have the same one."""
+    flat: dict[str, ReviewImage] = {}
+    for image in images:
+        name = image.name.replace("/", "__")
+        if name in flat:
+            both = f"{flat[name].name} and {image.name}"
+            raise DataError(f"{table}: {both} would both be {name} in one folder: rename one of them")
+        flat[name] = image
+    return flat
+
+
 def _files(
-    split: str, image: ReviewImage, source: Path, class_names: Sequence[str]
+    split: str, name: str, image: ReviewImage, source: Path, class_names: Sequence[str]
 ) -> Iterator[tuple[str, bytes]]:
     with reading(source, "image"):
-        yield f"images/{split}/{image.name}", source.read_bytes()
+        yield f"images/{split}/{name}", source.read_bytes()
     plain = replace(image, boxes=tuple(box._replace(score=None) for box in image.boxes))
-    text = f"labels/{split}/{PurePosixPath(image.name).with_suffix('.txt')}"
+    text = f"labels/{split}/{PurePosixPath(name).with_suffix('.txt')}"
     yield text, encode_lines(plain, class_names).encode()

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from detector.config import Settings
 from detector.modeling.backbones.build import build_backbone
@@ -157,7 +158,9 @@ def _refinement(
     )
 
 
-def build_postprocess(cfg: Settings, score_threshold: float | None = None) -> Callable[[Scores], Detections]:
+def build_postprocess(
+    cfg: Settings, score_threshold: float | Tensor | None = None
+) -> Callable[[Scores], Detections]:
     """From the scores of an image's proposals to its detections; None: those above TEST.SCORE_THRESHOLD."""
     return partial(
         postprocess,

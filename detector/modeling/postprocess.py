@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from detector.layers import batched_nms
 from detector.structures import Detections, Scores, box_iou
@@ -11,7 +12,7 @@ from detector.structures import Detections, Scores, box_iou
 def postprocess(
     scores: Scores,
     *,
-    score_threshold: float = 1e-5,
+    score_threshold: float | Tensor = 1e-5,
     nms_threshold: float = 0.3,
     max_per_class: int = 0,
     max_detections: int = 100,
@@ -19,7 +20,7 @@ def postprocess(
     """The boxes of one image after non-maximum suppression by class, best first.
 
     Args:
-        score_threshold: a box is kept where its score is greater.
+        score_threshold: a box is kept where its score is greater; or one (C,) for each class, on the device.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored is dropped.
         max_per_class: maximum number of boxes of a class that enter the suppression; 0: all.
         max_detections: maximum number of boxes of the image.

@@ -24,7 +24,8 @@ from detector.engine.build import build_optimizer, build_precision, build_train_
 from detector.engine.loop import make_steps
 from detector.evaluation.voc import voc_ap
 from detector.inference.load import read_run
-from detector.labeling.suggest import boxes_to_review
+from detector.inference.thresholds import find_thresholds
+from detector.labeling.suggest import SCORE_THRESHOLD, boxes_to_review
 from detector.modeling.build import build_criterion, build_postprocess
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.review.session import detector_name, new_image
@@ -160,9 +161,10 @@ class Rounds:
         rows = {image_id: index for index, image_id in enumerate(dataset.image_ids)}
         indices = [rows[find_id(name, rows)] for name in names]
         labels = torch.from_numpy(self.training_set.labels())  # (all images, C) bool
+        thresholds = find_thresholds(self.weights, dataset.class_names, fallback=SCORE_THRESHOLD)
         images = []
         for index, scores in zip(indices, self._scores(self.now, indices), strict=True):
-            found = boxes_to_review(self.training_set, index, labels[index], scores)
+            found = boxes_to_review(self.training_set, index, labels[index], scores, thresholds)
             images.append(new_image(dataset, index, found, detector))
         self.store.improve(images)
         return len(names)

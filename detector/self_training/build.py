@@ -1,11 +1,13 @@
-"""From the settings to the Faster R-CNN of self-training, its batches and its pseudo boxes."""
+"""From the settings to the student of self-training, its batches and its pseudo boxes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from textwrap import shorten
+from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from detector.config import Settings
@@ -25,18 +27,24 @@ from detector.self_training.faster_rcnn import (
     FasterRCNN,
     faster_rcnn,
 )
+from detector.self_training.fcos import FCOS, fcos
 from detector.self_training.pyramids import (
     SmallPyramid,
     TimmPyramid,
     load_torchvision_weights,
     torchvision_pyramid,
 )
-from detector.structures import Detections, Scores
+from detector.self_training.tile_views import clip_to_tile
+from detector.structures import Detections, ReviewedBoxes, Scores
 from detector.utils.errors import ConfigError, UserError
 
+Student = FasterRCNN | FCOS  # the detectors of self-training
 
-def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
-    """The detector of self-training.
+_SURE = 0.5  # score of a box in a tile that is learned, where the threshold is relative to the image
+
+
+def build_student(cfg: Settings, *, pretrained: bool = True) -> Student:
+    """The detector of self-training, the one that SELF_TRAIN.DETECTOR names.
 
     Args:
         pretrained: load its ImageNet weights; False: those of a checkpoint come next.
@@ -44,32 +52,40 @@ def build_faster_rcnn(cfg: Settings, *, pretrained: bool = True) -> FasterRCNN:
     Raises:
         FileNotFoundError, UserError: there are no such weights, or they are of another network.
     """
-    options, backbone = cfg.self_train, cfg.self_train.backbone
+    options, backbone, classes = cfg.self_train, cfg.self_train.backbone, len(cfg.datasets.classes)
     of_torchvision = backbone not in ("small", "timm")
-    model = faster_rcnn(
-        build_pyramid(cfg, pretrained),
-        len(cfg.datasets.classes),
-        sizes=options.sizes,
-        max_size=options.max_size,
-        scale_jitter=options.scale_jitter,
-        size=SMALL_SIZE if backbone == "small" else TORCHVISION_SIZE,
-        rois=options.rois,
-        test_proposals=options.test_proposals,
-        pseudo_weight=options.pseudo_weight,
-        mean=TORCHVISION.mean if of_torchvision else cfg.input.mean,
-        std=TORCHVISION.std if of_torchvision else cfg.input.std,
-        score_threshold=student_threshold(cfg),
-        max_detections=cfg.test.max_detections,
-    )
+    shared: dict[str, Any] = {
+        "sizes": options.sizes,
+        "max_size": options.max_size,
+        "scale_jitter": options.scale_jitter,
+        "pseudo_weight": options.pseudo_weight,
+        "mean": TORCHVISION.mean if of_torchvision else cfg.input.mean,
+        "std": TORCHVISION.std if of_torchvision else cfg.input.std,
+        "score_threshold": student_threshold(cfg),
+        "max_detections": cfg.test.max_detections,
+    }
+    pyramid, small = build_pyramid(cfg, pretrained), backbone == "small"
+    model: Student
+    if options.detector == "fcos":
+        model = fcos(pyramid, classes, convs=2 if small else 4, test_places=options.test_proposals, **shared)
+    else:
+        model = faster_rcnn(
+            pyramid,
+            classes,
+            size=SMALL_SIZE if small else TORCHVISION_SIZE,
+            rois=options.rois,
+            test_proposals=options.test_proposals,
+            **shared,
+        )
     if pretrained and backbone == "timm":
         load_pretrained(cfg, model, "timm")
     return model
 
 
 def build_student_postprocess(
-    cfg: Settings, score_threshold: float | None = None
+    cfg: Settings, score_threshold: float | Tensor | None = None
 ) -> Callable[[Scores], Detections]:
-    """As :func:`build_postprocess`, for the Faster R-CNN of self-training, with an NMS of its own."""
+    """As :func:`build_postprocess`, for the student of self-training, with an NMS of its own."""
     return partial(
         postprocess,
         score_threshold=student_threshold(cfg) if score_threshold is None else score_threshold,
@@ -81,12 +97,16 @@ def build_student_postprocess(
 def build_pyramid(cfg: Settings, pretrained: bool) -> nn.Module:
     """The network of SELF_TRAIN.BACKBONE; of torchvision's, with SELF_TRAIN.WEIGHTS if `pretrained`."""
     options = cfg.self_train
+    # FCOS scores each place of a map: with stride 4, four times as many as with all other maps.
+    least_stride: Literal[4, 8] = 8 if options.detector == "fcos" else 4
     if options.backbone == "small":
         return SmallPyramid(options.channels)
     if options.backbone == "timm":
         with timm_errors("SELF_TRAIN.BACKBONE"):
-            return TimmPyramid(cfg.model.backbone.timm_name, options.channels)
-    pyramid = torchvision_pyramid(options.backbone, pretrained=bool(options.weights))
+            return TimmPyramid(cfg.model.backbone.timm_name, options.channels, least_stride=least_stride)
+    pyramid = torchvision_pyramid(
+        options.backbone, pretrained=bool(options.weights), least_stride=least_stride
+    )
     if pretrained and options.weights:
         try:
             load_torchvision_weights(pyramid, convert_weights(load_tensors(options.weights)).tensors)
@@ -111,31 +131,43 @@ def build_box_loader(
 
 def build_pseudo_boxes(
     cfg: Settings, training_set: TrainingSet, *, of_student: bool
-) -> Callable[[int, Scores], Detections]:
+) -> Callable[[int, Scores, Tensor | None], Detections]:
     """A function from the index of a training image and its scores to the boxes to learn from.
+
+    For scores of a tile (4,) of the image, in pixels of the image, only boxes are taken that score more than
+    SELF_TRAIN.SCORE_THRESHOLD, or than 0.5 where that is relative: a tile need not show what the image does.
+    Points and counts, which are of the image, are then not used.
 
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
     """
     keys, dataset = cfg.self_train, training_set.dataset
 
-    def choose(index: int, scores: Scores) -> Detections:
+    def choose(index: int, scores: Scores, tile: Tensor | None = None) -> Detections:
+        whole, image_id = tile is None, dataset.image_ids[index]
+        relative, reviewed = keys.relative_scores, training_set.reviewed.get(image_id)
         return pseudo_boxes(
             scores,
             dataset.labels(index),
-            score_threshold=keys.score_threshold,
-            relative=keys.relative_scores,
+            score_threshold=keys.score_threshold if whole or not relative else _SURE,
+            relative=relative and whole,
+            each_label=whole,
             nms_threshold=keys.nms,
             drop_inside=keys.drop_inside,
             drop_groups=0.0 if of_student else keys.drop_groups,
             voting_iou=0.0 if of_student else keys.voting_iou,
-            reviewed=training_set.reviewed.get(dataset.image_ids[index]),
-            hints=training_set.hints.get(dataset.image_ids[index]),
+            reviewed=reviewed if tile is None or reviewed is None else _in_tile(reviewed, tile),
+            hints=training_set.hints.get(image_id) if whole else None,
         )
 
     return choose
 
 
+def _in_tile(reviewed: ReviewedBoxes, tile: Tensor) -> ReviewedBoxes:
+    boxes, visible = clip_to_tile(reviewed.boxes, tile)
+    return replace(reviewed, boxes=boxes[visible], labels=reviewed.labels[visible])
+
+
 def student_threshold(cfg: Settings) -> float:
-    """TEST.SCORE_THRESHOLD for the Faster R-CNN of self-training, of which scores below 0.001 are noise."""
+    """TEST.SCORE_THRESHOLD for the student of self-training, of which scores below 0.001 are noise."""
     return max(SCORE_THRESHOLD, cfg.test.score_threshold)

@@ -33,6 +33,7 @@ def pseudo_boxes(
     drop_inside: float = 0.0,
     drop_groups: float = 0.0,
     voting_iou: float = 0.0,
+    each_label: bool = True,
     reviewed: ReviewedBoxes | None = None,
     hints: Hints | None = None,
 ) -> Detections:
@@ -56,6 +57,8 @@ def pseudo_boxes(
             overlap cover at least this share of it: it holds a group of objects; 0: none is.
         voting_iou: of :func:`detector.modeling.postprocess.vote_boxes`, which moves the boxes that are left;
             not those at points.
+        each_label: the best box of a class is taken, whatever its score; False: the boxes are of a part of
+            the image, which need not show the class.
     """
     if reviewed is not None and reviewed.complete:
         return _as_detections(scores.image_id, reviewed)
@@ -78,7 +81,7 @@ def pseudo_boxes(
         if relative:
             threshold[rows] *= found.scores[rows[0]]
     above = found.scores > threshold
-    keep = is_best | above
+    keep = (is_best & each_label) | above
     if reviewed is not None:
         same = found.labels[:, None] == reviewed.labels  # (D, G)
         suppressed = (same & (box_iou(found.boxes, reviewed.boxes) > nms_threshold)).any(dim=1)

@@ -1,7 +1,7 @@
 """torchvision's Faster R-CNN on a feature pyramid, for training on boxes (Ren et al., arXiv 1506.01497)."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,8 +32,16 @@ class NonFiniteFeatures(UserError, FloatingPointError):
     """The features of images are NaN or infinite; the network would drop their proposals silently."""
 
 
+def check_features(features: Mapping[str, Tensor]) -> None:
+    """Raise NonFiniteFeatures where a feature map is not finite."""
+    if not torch.stack([each.isfinite().all() for each in features.values()]).all():
+        raise NonFiniteFeatures("the features are not finite: take PRECISION bf16 or float32")
+
+
 class FasterRCNN(GeneralizedRCNN):
     """torchvision's model, which can also tell the scores of its proposals before any threshold."""
+
+    kind = "Faster R-CNN"
 
     def scores(self, images: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each image, a box of each class for each of its R proposals, and its score; in eval mode.
@@ -50,8 +58,7 @@ class FasterRCNN(GeneralizedRCNN):
         """
         batch, _ = self.transform(list(images))
         features = self.backbone(batch.tensors)
-        if not torch.stack([each.isfinite().all() for each in features.values()]).all():
-            raise NonFiniteFeatures("the features are not finite: take PRECISION bf16 or float32")
+        check_features(features)
         proposals, _ = self.rpn(batch, features)
         heads = self.roi_heads
         pooled = heads.box_roi_pool(features, proposals, batch.image_sizes)

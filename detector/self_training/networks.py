@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
-from tqdm import tqdm
 
 from detector.config import Settings
-from detector.data.build import build_test_loader
+from detector.data.build import build_test_loader, build_tiling
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals import Proposals
 from detector.engine.checkpoint import restore_model
@@ -17,12 +16,12 @@ from detector.engine.passes import predict
 from detector.engine.precision import Precision
 from detector.modeling.build import build_model
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.self_training.build import build_faster_rcnn
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import Student, build_student
 from detector.self_training.scoring import score_images
 from detector.structures import Scores
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
+from detector.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +29,13 @@ Model = Literal["auto", "weak", "student"]
 
 
 def is_student(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is that of a Faster R-CNN of self-training, not of a weak detector."""
-    return any(name.startswith("rpn.") for name in checkpoint["model"])
+    """Whether a checkpoint is that of a student of self-training, not of a weak detector."""
+    return any(name.startswith(("rpn.", "head.classification_head.")) for name in checkpoint["model"])
 
 
 def restore_network(
     cfg: Settings, checkpoint: dict[str, Any], path: Path, model: Model = "auto"
-) -> WeakRCNN | FasterRCNN:
+) -> WeakRCNN | Student:
     """The network of a checkpoint, loaded from `path`, with its weights; the log says which kind it is.
 
     Raises:
@@ -45,9 +44,9 @@ def restore_network(
     kind = "student" if is_student(checkpoint) else "weak"
     if model not in ("auto", kind):
         raise UserError(f"{path} is the checkpoint of a {kind} detector, expected that of a {model} one")
-    network = build_faster_rcnn(cfg, pretrained=False) if kind == "student" else build_model(cfg)
+    network = build_student(cfg, pretrained=False) if kind == "student" else build_model(cfg)
     restore_model(network, checkpoint, path)
-    what = "the Faster R-CNN of self-training" if kind == "student" else "the weak detector"
+    what = f"the {network.kind} of self-training" if isinstance(network, Student) else "the weak detector"
     logger.info("model       %s, %s", what, path)
     return network
 
@@ -66,11 +65,10 @@ def predict_all(
         proposals: for a weak detector; None: those of DATASETS.PROPOSALS are read.
     """
     options: dict[str, Any] = {"device": precision.device, "precision": precision}
-    if isinstance(model, FasterRCNN):
+    if isinstance(model, Student):
         options |= {"images_per_batch": cfg.self_train.images_per_batch, "workers": cfg.datasets.workers}
-        results = score_images(model, dataset, indices, **options)
+        results = score_images(model, dataset, indices, tiling=build_tiling(cfg), **options)
     else:
         loader = build_test_loader(cfg, dataset, indices, proposals)
         results = predict(model, loader, **options)
-    bar = tqdm(results, total=len(indices), desc=dataset.name, unit="image", disable=not is_main() or None)
-    return iter(bar)
+    return iter(progress_bar(results, total=len(indices), desc=dataset.name, shown=is_main()))

@@ -16,9 +16,8 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.summary import write_json
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.self_training.build import build_pseudo_boxes
+from detector.self_training.build import Student, build_pseudo_boxes
 from detector.self_training.choose import mean_scores
-from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.fuse import Support, Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
@@ -97,19 +96,19 @@ def find_pseudo_boxes(
         if is_main():
             folder.mkdir(exist_ok=True)
             data = training_set.describe()
-            if isinstance(models[0], FasterRCNN):
+            if isinstance(models[0], Student):
                 data.pop("proposals", None)  # it finds boxes without them
             write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": data})
         dataset = training_set.dataset
         own = range(rank(), len(dataset), world_size())
-        choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], FasterRCNN))
+        choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], Student))
         precision = build_precision(cfg, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
     boxes, supports = dict[int, Detections](), dict[int, Support]()
     shown = torch.from_numpy(training_set.labels())  # (N, C)
     for index, *image_scores in zip(own, *found, strict=True):
         scores = mean_scores(image_scores)
-        boxes[index] = choose(index, scores)
+        boxes[index] = choose(index, scores, None)
         if (of_teacher := training_set.teacher.get(dataset.image_ids[index])) is not None:
             supports[index] = support(of_teacher, scores, shown[index])
     for others, others_supports in gather((boxes, supports)):
@@ -172,7 +171,7 @@ def tags_of(training_set: TrainingSet) -> tuple[Tensor, Tensor]:
     return shown, known
 
 
-def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | FasterRCNN:
+def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | Student:
     checkpoint = load_checkpoint(weights)
     check_class_names(cfg, checkpoint, weights)
     return restore_network(cfg, checkpoint, weights, model).to(device)

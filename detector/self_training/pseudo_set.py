@@ -80,6 +80,11 @@ def write_pseudo_set(
         write_new(folder / f"{split}.json", encode_coco(reviews, dataset.class_names))
 
 
+def find_pseudo_set(folder: Path) -> Path | None:
+    """The pseudo boxes that the student in a folder began to learn from; None: there are none."""
+    return next((path for path in (folder / "pseudo", folder / "round_1" / "pseudo") if path.is_dir()), None)
+
+
 def read_reviewed_counts(root: str | Path, split: str) -> list[tuple[int, bool]]:
     """What :func:`write_pseudo_set` was told as `reviewed`, from SPLIT.json."""
     images = read_coco(Path(root) / f"{split}.json")

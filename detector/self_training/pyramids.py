@@ -1,4 +1,4 @@
-"""Networks with a feature pyramid (Lin et al., arXiv 1612.03144), for Faster R-CNN.
+"""Networks with a feature pyramid (Lin et al., arXiv 1612.03144), for Faster R-CNN and FCOS.
 
 Pretrained weights are those of ImageNet classifiers only: a detector pretrained on boxes would not be weakly
 supervised.
@@ -21,21 +21,22 @@ PyramidName = Literal["resnet50", "mobilenet_v3"]
 
 
 class TimmPyramid(nn.Module):
-    """Stages of stride 4 to 32 of a timm network, and a feature pyramid on them.
+    """Stages of stride 4 (or 8) to 32 of a timm network, and a feature pyramid on them.
 
     :func:`load_timm_weights` loads weights into `body`. Batch norm always uses its running statistics.
     """
 
-    anchors = ((32,), (64,), (128,), (256,), (512,))  # their sides in pixels, of each map
+    anchors = ((32,), (64,), (128,), (256,), (512,))  # their sides in pixels, of each map, with stride 4
 
-    def __init__(self, name: str, channels: int = 256):
+    def __init__(self, name: str, channels: int = 256, *, least_stride: Literal[4, 8] = 4):
         super().__init__()
         from detector.modeling.backbones.timm import create_network  # timm is an optional dependency
 
         strides = create_network(name, features_only=True).feature_info.reduction()
-        indices = [index for index, stride in enumerate(strides) if 4 <= stride <= 32]
-        if len(indices) != 4:
+        if any(strides.count(stride) != 1 for stride in (4, 8, 16, 32)):
             raise UserError(f"{name} has stages of stride {strides}, expected 4, 8, 16 and 32 among them")
+        indices = [index for index, stride in enumerate(strides) if least_stride <= stride <= 32]
+        self.strides = tuple(stride for stride in (4, 8, 16, 32, 64) if stride >= least_stride)
         self.body = create_network(name, features_only=True, out_indices=indices)
         self.pyramid = FeaturePyramidNetwork(
             self.body.feature_info.channels(), channels, extra_blocks=LastLevelMaxPool()
@@ -57,6 +58,7 @@ class SmallPyramid(nn.Module):
     """Stages of stride 4 and 8 of :class:`SmallBackbone`, and a feature pyramid on them."""
 
     anchors = ((16, 24), (32, 48), (64, 96))
+    strides = 4, 8, 16
 
     def __init__(self, channels: int = 64):
         super().__init__()
@@ -75,20 +77,27 @@ class SmallPyramid(nn.Module):
         return self.pyramid(maps)
 
 
-def torchvision_pyramid(name: PyramidName, *, pretrained: bool) -> nn.Module:
+def torchvision_pyramid(name: PyramidName, *, pretrained: bool, least_stride: Literal[4, 8] = 4) -> nn.Module:
     """ResNet-50 or MobileNetV3-Large with a feature pyramid, with random weights.
 
     Args:
+        least_stride: of the maps of ResNet-50; those of MobileNetV3 begin with 32.
         pretrained: for :func:`load_torchvision_weights`: the first stages and the batch norms are frozen.
             Otherwise all of it is trained.
     """
     norm_layer = FrozenBatchNorm2d if pretrained else nn.BatchNorm2d
     if name == "resnet50":
         layers = 3 if pretrained else 5
+        stages = [1, 2, 3, 4] if least_stride == 4 else [2, 3, 4]
         backbone = resnet_fpn_backbone(
-            backbone_name=name, weights=None, norm_layer=norm_layer, trainable_layers=layers
+            backbone_name=name,
+            weights=None,
+            norm_layer=norm_layer,
+            trainable_layers=layers,
+            returned_layers=stages,
         )
         backbone.anchors = TimmPyramid.anchors
+        backbone.strides = (4, 8, 16, 32, 64) if least_stride == 4 else (8, 16, 32, 64)
         return backbone
     backbone = mobilenet_backbone(
         backbone_name="mobilenet_v3_large",
@@ -98,6 +107,7 @@ def torchvision_pyramid(name: PyramidName, *, pretrained: bool) -> nn.Module:
         trainable_layers=3 if pretrained else 6,
     )
     backbone.anchors = ((32, 64, 128, 256, 512),) * 3  # as torchvision's
+    backbone.strides = 32, 32, 64
     return backbone
 
 

@@ -1,21 +1,42 @@
 """Scores and boxes of the proposals that a Faster R-CNN makes itself."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from detector.data.large_images import LargeImage
+from detector.data.tiles import Tiling, cut_view, tiles_of, to_picture
 from detector.engine.passes import check_finite, not_finite
 from detector.engine.precision import Precision
+from detector.modeling.merge_tiles import merge_tiles
+from detector.modeling.postprocess import postprocess
 from detector.self_training.box_loader import image_loader
-from detector.self_training.faster_rcnn import FasterRCNN, NonFiniteFeatures
-from detector.structures import Scores
+from detector.self_training.build import Student
+from detector.self_training.faster_rcnn import NonFiniteFeatures
+from detector.structures import Detections, Scores
 from detector.structures.sample import ImageDataset
+
+
+class Limits(NamedTuple):
+    """Which boxes are detections."""
+
+    score_threshold: float
+    nms_iou: float
+    max_detections: int
+
+
+def detection_limits(model: Student) -> Limits:
+    """What torchvision's models keep in places of their own."""
+    where: Any = getattr(model, "roi_heads", model)
+    return Limits(where.score_thresh, where.nms_thresh, where.detections_per_img)
 
 
 @torch.no_grad()
 def score_batch(
-    model: FasterRCNN,
+    model: Student,
     images: Sequence[Tensor],
     image_ids: Sequence[str],
     *,
@@ -43,8 +64,69 @@ def score_batch(
     return results
 
 
+def score_picture(
+    model: Student,
+    image: Tensor | LargeImage,
+    image_id: str,
+    tiling: Tiling,
+    *,
+    device: torch.device,
+    precision: Precision,
+) -> Scores:
+    """The scores of a picture (3, H, W) uint8 larger than a tile, on the CPU.
+
+    The detections of its tiles, and of the whole picture, reduced, where no tile holds them, are merged as
+    :func:`merge_tiles` does. So a row is a detection, and has a score for its class alone; each class has one
+    at least, however low its score. `tiling.per_step` tiles go through the model together.
+    """
+    limits, tiles = detection_limits(model), tiling.boxes(*image.shape[1:])
+    found, best = list[Detections](), list[Tensor]()  # best: (C, 5), of each class its box and score
+    groups = [*torch.arange(len(tiles) - 1).split(tiling.per_step), torch.tensor([len(tiles) - 1])]
+    for rows in groups:
+        views = [cut_view(image, tiles, row, tiling) for row in rows.tolist()]
+        names = [image_id] * len(views)
+        scored = score_batch(model, views, names, device=device, precision=precision)
+        for row, view, scores in zip(rows.tolist(), views, scored, strict=True):
+            scores = replace(scores, boxes=to_picture(scores.boxes, tiles[row], view.shape[1:]))
+            of_tile = postprocess(
+                scores,
+                score_threshold=limits.score_threshold,
+                nms_threshold=limits.nms_iou,
+                max_detections=limits.max_detections,
+            ).to("cpu")
+            if row == len(tiles) - 1:
+                of_tile = of_tile[tiles_of(of_tile.boxes, tiles) == row]
+            found.append(of_tile)
+            if len(scores.scores):
+                values, which = scores.scores.max(dim=0)  # (C,)
+                boxes = scores.boxes[which, torch.arange(len(which), device=which.device)]
+                best.append(torch.cat([boxes, values[:, None]], dim=1).cpu())
+    merged = merge_tiles(found, tiles, nms_threshold=limits.nms_iou)
+    return _as_scores(merged, torch.stack(best) if best else torch.zeros(0, scores.scores.shape[1], 5))
+
+
+def _as_scores(found: Detections, best: Tensor) -> Scores:
+    """Detections as scores, with the best box of each class that is not among them.
+
+    Args:
+        best: (T, C, 5), a box and its score of each class in T tiles.
+    """
+    classes = best.shape[1]
+    labels = found.labels
+    boxes, values = found.boxes, found.scores
+    if len(best):
+        which = best[..., 4].argmax(dim=0)  # (C,)
+        missing = torch.ones(classes, dtype=torch.bool)
+        missing[labels] = False
+        added = best[which, torch.arange(classes)][missing]
+        labels = torch.cat([labels, missing.nonzero()[:, 0]])
+        boxes, values = torch.cat([boxes, added[:, :4]]), torch.cat([values, added[:, 4]])
+    scores = torch.zeros(len(labels), classes).scatter_(1, labels[:, None], values[:, None])
+    return Scores(found.image_id, boxes[:, None].expand(-1, classes, 4), scores)
+
+
 def score_images(
-    model: FasterRCNN,
+    model: Student,
     source: ImageDataset,
     indices: Sequence[int],
     *,
@@ -52,14 +134,23 @@ def score_images(
     precision: Precision,
     images_per_batch: int,
     workers: int = 0,
+    tiling: Tiling | None = None,
 ) -> Iterator[Scores]:
     """:func:`score_batch` of the images `indices` of a data set, in their order.
 
     Args:
         workers: processes that read images; 0: this process reads.
+        tiling: how large images are cut, see :func:`score_picture`; the others then go through the model
+            one by one. None: they are not cut.
     """
     model.eval()
     left = [source.image_ids[index] for index in indices]
-    for images in image_loader(source, indices, images_per_batch=images_per_batch, workers=workers):
+    if tiling is not None:
+        images_per_batch = 1
+    options = {"images_per_batch": images_per_batch, "workers": workers}
+    for images in image_loader(source, indices, **options, in_parts=tiling is not None):  # type: ignore[arg-type]
         batch, left = left[: len(images)], left[len(images) :]
-        yield from score_batch(model, images, batch, device=device, precision=precision)
+        if tiling is not None and tiling.cuts(*images[0].shape[1:]):
+            yield score_picture(model, images[0], batch[0], tiling, device=device, precision=precision)
+        else:
+            yield from score_batch(model, images, batch, device=device, precision=precision)

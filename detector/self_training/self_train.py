@@ -1,6 +1,5 @@
 """Self-training: a Faster R-CNN learns from the boxes that a weak detector found in its training split."""
 
-import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,8 +23,6 @@ from detector.utils.distributed import (
 from detector.utils.errors import ConfigError, UserError
 from detector.utils.files import reading
 from detector.utils.folder_lock import folder_lock
-
-logger = logging.getLogger(__name__)
 
 
 def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str], resume: bool) -> Path:
@@ -58,12 +55,6 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
                 if not found and not path.is_file():
                     raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
             stack.enter_context(folder_lock(cfg.output_dir))
-        if cfg.input.tile:
-            logger.warning(
-                "warning: INPUT.TILE is %d, but the student takes whole pictures of SELF_TRAIN.SIZES: "
-                "it may miss small objects that the weak detector finds in tiles",
-                cfg.input.tile,
-            )
         _self_train(cfg, folder, paths)
     return folder.parent
 

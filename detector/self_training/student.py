@@ -1,26 +1,38 @@
 """How a student is trained: on the pseudo boxes of a folder, or on what the average of its weights finds."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from detector.config import Settings
+from detector.data.build import build_tiling, find_test_set
+from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc import VOCDataset
 from detector.data.reviewed import reviewed_counts
 from detector.data.training_set import TrainingSet
 from detector.engine.build import build_optimizer, build_precision, build_train_options
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.loop import make_steps
+from detector.engine.precision import Precision
 from detector.engine.resuming import list_checkpoints
 from detector.engine.run_folder import check_same_start, record_run, resume_run
+from detector.engine.running_ap import RunningAP
 from detector.self_training.box_loader import BoxDataset, IndexedImages
-from detector.self_training.build import build_box_loader, build_faster_rcnn, build_pseudo_boxes
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.build import (
+    Student,
+    build_box_loader,
+    build_pseudo_boxes,
+    build_student,
+    build_student_postprocess,
+)
 from detector.self_training.pseudo_set import read_reviewed_counts, read_weights
+from detector.self_training.scoring import score_images
 from detector.self_training.teacher import TeacherStudent, distort_images, teacher_decay
-from detector.utils.distributed import sync_errors, world_size
+from detector.structures import Detections
+from detector.utils.distributed import is_main, sync_errors, world_size
 from detector.utils.reproducibility import seed_everything
 
 
@@ -44,7 +56,7 @@ def train_detector(
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         split, fused = cfg.datasets.train_split, bool(cfg.datasets.teacher)
         reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg) else ()
-        model = build_faster_rcnn(cfg).to(device)
+        model = build_student(cfg).to(device)
         if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
             model.backbone.body.load_state_dict(backbone_of(found_by))
         if cfg.self_train.strong_views:
@@ -57,8 +69,9 @@ def train_detector(
         mosaic=cfg.self_train.mosaic,
         pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
         weights=read_weights(pseudo, split) if fused else (),
+        tiling=build_tiling(cfg),
     )
-    _train(cfg, folder, device, model, images, factors)
+    _train(cfg, folder, device, model, images, source, factors)
 
 
 def backbone_of(weights: Path) -> dict[str, Tensor]:
@@ -84,7 +97,7 @@ def train_with_teacher(
     """
     with sync_errors():
         seed_everything(cfg.seed, cfg.deterministic)
-        student = build_faster_rcnn(cfg, pretrained=False)
+        student = build_student(cfg, pretrained=False)
         restore_model(student, load_checkpoint(weights), weights)
         model = TeacherStudent(
             student.to(device),
@@ -94,7 +107,30 @@ def train_with_teacher(
         )
         dataset = training_set.dataset
         reviewed = reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg) else ()
-    _train(cfg, folder, device, model, IndexedImages(dataset, reviewed=reviewed), factors)
+    images = IndexedImages(dataset, reviewed=reviewed, tiling=build_tiling(cfg))
+    _train(cfg, folder, device, model, images, dataset, factors)
+
+
+def build_running_ap(
+    cfg: Settings, test_set: AnnotatedImages | None, precision: Precision
+) -> RunningAP | None:
+    """The AP of a student while it learns; None: it is not measured."""
+    if test_set is None or not cfg.solver.ap_share:
+        return None
+    postprocess = build_student_postprocess(cfg)
+
+    def detect(model: nn.Module, indices: Sequence[int]) -> Iterator[Detections]:
+        assert isinstance(model, Student)
+        scores = score_images(
+            *(model, test_set, indices),
+            device=precision.device,
+            precision=precision,
+            images_per_batch=cfg.solver.images_per_batch,
+            tiling=build_tiling(cfg),
+        )
+        return map(postprocess, scores)
+
+    return RunningAP(detect, test_set, cfg.solver.ap_share)
 
 
 def _weighs_boxes(cfg: Settings) -> bool:
@@ -106,8 +142,9 @@ def _train(
     cfg: Settings,
     folder: Path,
     device: torch.device,
-    model: FasterRCNN | TeacherStudent,
+    model: Student | TeacherStudent,
     images: BoxDataset | IndexedImages,
+    source: AnnotatedImages,
     factors: np.ndarray | None,
 ) -> None:
     final = None
@@ -121,6 +158,7 @@ def _train(
         progress = resume_run(cfg, folder, model, optimizer, precision, "student")
         position = progress.iteration * world_size()  # batches that all processes have made
         batches = build_box_loader(cfg, images, start=position, factors=factors)
+        running_ap = build_running_ap(cfg, find_test_set(cfg, source) if is_main() else None, precision)
         record_run(cfg, folder, device)
     check_same_start(progress.iteration)
     make_steps(
@@ -131,6 +169,7 @@ def _train(
         build_train_options(cfg),
         folder=folder,
         precision=precision,
+        running_ap=running_ap,
         config=cfg.dump(),
         start=progress.iteration,
         train_seconds=progress.train_seconds,

@@ -1,13 +1,15 @@
 """A student that learns from what the moving average of its own weights finds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchvision.transforms import v2
 
-from detector.self_training.faster_rcnn import FasterRCNN
+from detector.data.tiles import to_picture, to_view
+from detector.self_training.build import Student
 from detector.structures import Detections, Scores, flip_boxes
 
 # Strong augmentation of the student's images: other colors and an erased part; with a teacher also less
@@ -44,16 +46,17 @@ class TeacherStudent(nn.Module):
     Args:
         student: whose parameters are trained.
         decay: of the average.
-        choose: maps the index of an image and the teacher's scores to the boxes to learn from.
+        choose: maps the index of an image, the teacher's scores and, where it saw a tile, that tile to the
+            boxes to learn from.
         flip: whether the student sees half of the images flipped.
     """
 
     def __init__(
         self,
-        student: FasterRCNN,
+        student: Student,
         *,
         decay: float,
-        choose: Callable[[int, Scores], Detections],
+        choose: Callable[[int, Scores, Tensor | None], Detections],
         flip: bool,
     ):
         super().__init__()
@@ -63,8 +66,8 @@ class TeacherStudent(nn.Module):
         self.average.requires_grad_(False)
 
     @property
-    def teacher(self) -> FasterRCNN:
-        assert isinstance(self.average.module, FasterRCNN)
+    def teacher(self) -> Student:
+        assert isinstance(self.average.module, Student)
         return self.average.module
 
     def train(self, mode: bool = True) -> "TeacherStudent":
@@ -81,16 +84,31 @@ class TeacherStudent(nn.Module):
 
         Args:
             images: (3, H, W) float32 in [0, 1], each.
-            targets: the `index` () of each image in the data set; what else they hold the student gets.
+            targets: the `index` () of each image in the data set, and its `tile` (4,) where it is a part of
+                a large one; what else they hold the student gets.
         """
         with torch.no_grad():
             found = list(self.teacher.scores(images))
         views, boxes = [], []
         for image, target, (all_boxes, scores) in zip(images, targets, found, strict=True):
-            pseudo = self.choose(int(target["index"]), Scores("", all_boxes, scores)).to(image.device)
+            pseudo = self._choose(target, all_boxes, scores, image.shape[1:]).to(image.device)
             view, moved = STRONG_VIEW(image), pseudo.boxes
+            if "tile" in target and "reviewed" in target:  # of the whole; those here have the score 1
+                here = (pseudo.scores == 1).sum()
+                target = {**target, "reviewed": torch.minimum(target["reviewed"], here)}
             if self.flip and torch.rand(()) < 0.5:
                 view, moved = view.flip(2), flip_boxes(moved, image.shape[2])
             views.append(view)
             boxes.append({**target, "boxes": moved, "labels": pseudo.labels + 1})  # 0 is background
         return self.student(views, boxes)
+
+    def _choose(
+        self, target: dict[str, Tensor], boxes: Tensor, scores: Tensor, size: Sequence[int]
+    ) -> Detections:
+        """The boxes to learn from, in pixels of the image, which has `size` (height, width)."""
+        index, tile = int(target["index"]), target.get("tile")
+        if tile is None:
+            return self.choose(index, Scores("", boxes, scores), None)
+        tile = tile.cpu()
+        found = self.choose(index, Scores("", to_picture(boxes, tile, size), scores), tile)
+        return replace(found, boxes=to_view(found.boxes, tile, size))

@@ -51,9 +51,24 @@ def add_model_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_threshold_option(parser: argparse.ArgumentParser) -> None:
+    """--score-threshold, for the commands that write boxes; "auto" without it."""
+    meaning = "default: as detector test chose for each class"
+    parser.add_argument("--score-threshold", type=_threshold, metavar="X", default="auto", help=meaning)
+
+
+def _threshold(text: str) -> float | str:
+    return text if text == "auto" else float(text)
+
+
 def model_words(model: str) -> list[str]:
     """--model as words of another command."""
     return [] if model == "auto" else ["--model", model]
+
+
+def add_verbose_option(parser: argparse.ArgumentParser) -> None:
+    """--verbose, for the commands that train."""
+    parser.add_argument("--verbose", action="store_true", help="show on the screen what goes to log.txt")
 
 
 def add_teacher_option(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +116,7 @@ def run_command(command: Callable[[], object]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a class may have a name that the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
-    setup_logging()  # for errors before the command opens its log file
+    setup_logging(console=logging.INFO)  # for errors before the command opens its log file
     try:
         command()
     except (UserError, OSError) as error:

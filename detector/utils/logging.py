@@ -10,6 +10,9 @@ from detector.utils.distributed import is_main, rank
 from detector.utils.errors import readable
 from detector.utils.files import check_appendable
 
+# Levels beside those of logging: lines for each few steps, and those that say how far long work has come.
+STEP, PROGRESS = 15, 25
+
 
 class _ConsoleHandler(logging.Handler):
     """Writes above progress bars."""
@@ -28,12 +31,15 @@ class _FileHandler(logging.FileHandler):
             super().handleError(record)
 
 
-def setup_logging(path: Path | None = None) -> logging.Logger:
-    """The package's logger: INFO and above to standard error, everything to the end of the file `path`.
+def setup_logging(path: Path | None = None, console: int | None = None) -> logging.Logger:
+    """The package's logger: some lines to standard error, everything to the end of the file `path`.
 
     What was logged before, since a call without `path`, goes to the file first. Of several processes, only
     the main one logs everything; the others print errors, with their rank. Warnings are logged too. Another
     call replaces the handlers of the last one.
+
+    Args:
+        console: least level of what standard error shows; None: that of the last call, or INFO.
 
     Raises:
         UserError: `path` is a link or not a regular file.
@@ -44,16 +50,20 @@ def setup_logging(path: Path | None = None) -> logging.Logger:
         check_appendable(path, "log file")
         file = _FileHandler(path, encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for level, name in ((STEP, "STEP"), (PROGRESS, "PROGRESS")):
+        logging.addLevelName(level, name)
     for handler in list(logger.handlers):
+        if console is None and isinstance(handler, _ConsoleHandler) and is_main():
+            console = handler.level
         logger.removeHandler(handler)
         if isinstance(handler, MemoryHandler):
             handler.setTarget(file)
         handler.close()  # a MemoryHandler passes on what it holds
     logger.setLevel(logging.DEBUG)
-    console = _ConsoleHandler(logging.INFO if is_main() else logging.ERROR)
+    shown = _ConsoleHandler((console or logging.INFO) if is_main() else logging.ERROR)
     if not is_main():
-        console.setFormatter(logging.Formatter(f"rank {rank()}: %(message)s"))
-    logger.addHandler(console)
+        shown.setFormatter(logging.Formatter(f"rank {rank()}: %(message)s"))
+    logger.addHandler(shown)
     if path is None:
         logger.addHandler(MemoryHandler(1000, flushLevel=sys.maxsize))  # a file may follow
     elif file is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from detector.commands.hints import config_of, export_of, output_dir_of, words_to_predict
+from detector.commands.hints import config_of, export_of, hint_to_predict, output_dir_of
 from detector.commands.main import main
 
 
@@ -23,12 +23,23 @@ def data(tmp_path, monkeypatch):
     assert main(["init", "my photos", "--labels", "tags.csv"]) == 0
 
 
-def test_the_pictures_of_a_run_are_those_to_test_on(data):
+def test_the_pictures_of_a_run_are_those_to_test_on(data, capsys):
     run = Path("runs/mine")
-    assert words_to_predict(run) == ["detector", "predict", "runs/mine", "PICTURES"]  # no run is there
+    capsys.readouterr()
+    hint_to_predict(run)
+    assert capsys.readouterr().out == ""  # no run is there
     run.mkdir(parents=True)
     (run / "config.yaml").write_text(Path("mine.yaml").read_text())
-    assert words_to_predict(run, ["--model", "weak"])[2:] == ["runs/mine", "--model", "weak", "my photos"]
+    hint_to_predict(run, ["--model", "weak"])
+    assert capsys.readouterr().out == "next: detector predict runs/mine --model weak 'my photos'\n"
+
+
+def test_the_check_names_the_training_whole(data, capsys):
+    for words in (["--teacher", ""], ["OUTPUT_DIR", "runs/other"]):
+        assert main(["check", "mine.yaml", *words]) == 0
+    assert capsys.readouterr().out.endswith(
+        "next: detector train mine.yaml OUTPUT_DIR runs/other --to detector\n"
+    )
 
 
 def test_the_config_of_a_table_and_of_the_folder(data):

@@ -99,6 +99,46 @@ def test_known_boxes_tell_the_size_of_objects(pictures, capsys, monkeypatch, wid
     assert ("detector propose mine.yaml --tune" in out) == small
 
 
+@pytest.mark.parametrize(
+    ("words", "tile"), [([], 320), (["--tile", "0"], 0), (["--tile", "500"], 500)], ids=str
+)
+def test_large_pictures_are_cut_into_tiles_unless_told_otherwise(pictures, capsys, monkeypatch, words, tile):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for path in pictures.rglob("*.png"):
+        Image.open(path).resize((1600, 30)).save(path)
+    assert main(["init", "my pictures", *words]) == 0
+    out = capsys.readouterr().out
+    assert load_cfg("mine.yaml").input.tile == tile
+    assert (f"tiles    pictures are 1600 pixels long, objects are unknown: INPUT.TILE {tile}" in out) == bool(
+        tile
+    )
+    assert load_cfg("mine.yaml").input.train_sizes == (320,)
+
+
+def test_small_known_objects_choose_the_tiles(pictures, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    images = [
+        ReviewImage(name, size=(900, 1200), boxes=(LabeledBox(name[:3], (0, 0, 40, 40)),)) for name in names
+    ]
+    for name in names:
+        Image.open(pictures / name).resize((1200, 900), Image.Resampling.NEAREST).save(pictures / name)
+    ((_, content),) = encode_review("coco", images, ["cat", "dog"])
+    (pictures / "boxes.json").write_bytes(content)
+    assert main(["init", "my pictures"]) == 0
+    assert load_cfg("mine.yaml").input.tile == 416  # 40 pixels are then 31 of the 320 of the input
+    assert (
+        "a quarter of the objects less than 40: INPUT.TILE 416 cuts them into 13 views"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("tile", ["large", "-5"])
+def test_tiles_of_no_number_are_refused(pictures, capsys, tile):
+    assert main(["init", "my pictures", f"--tile={tile}"]) == 2
+    assert f"--tile is {tile!r}, expected auto or a number of pixels" in capsys.readouterr().err
+
+
 def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
     images = [ReviewImage(name, (24, 32), (LabeledBox(name[:3], (1.0, 2.0, 9.0, 9.0)),)) for name in names]

@@ -125,7 +125,38 @@ def numpy_lists_below_a_title():
     return text_of([["Surfaces of 2024", ""], ["", ""], ["Name", "Labels"], *rows])
 
 
+def kaggle_with_blanks_between_names():
+    return text_of([["image_id", "labels"], *beside(STEMS, (" ".join(tags) for tags in TAGS))])
+
+
+def celeba():
+    rows = [" ".join([base, *marks]) for base, marks in beside(BASES, flags("1", "-1"))]
+    return "\n".join([str(len(rows)), "crack rust", *rows])
+
+
+def open_images_with_denied_labels():
+    rows = [
+        [stem, "verification", label, int(label in tags)]
+        for stem, tags in beside(STEMS, TAGS)
+        for label in ("crack", "rust")
+    ]
+    return text_of([["ImageID", "Source", "LabelName", "Confidence"], *rows])
+
+
+def json_list():
+    return json.dumps([{"image": name, "labels": [*tags]} for name, tags in beside(PICTURES, TAGS)])
+
+
+def json_of_names():
+    return json.dumps({base: ", ".join(tags) for base, tags in beside(BASES, TAGS)})
+
+
 SHEETS = [
+    (kaggle_with_blanks_between_names, "train.csv"),
+    (celeba, "list_attr.txt"),
+    (open_images_with_denied_labels, "human-imagelabels.csv"),
+    (json_list, "labels.json"),
+    (json_of_names, "tags.json"),
     (numpy_lists_below_a_title, "labels.csv"),
     (excel_of_germany, "labels.csv"),
     (excel_with_marks, "labels.txt"),
@@ -171,6 +202,22 @@ def test_a_spreadsheet_is_read_at_the_first_attempt(folder, make):
     if sheet is tensorflow_with_a_line_for_each_box:
         boxed = read_table(Path("mine/val.jsonl"))[0]
         assert all(box.box == (2, 3, 20, 21) for row in boxed for box in row.boxes)
+
+
+def test_flags_without_names_of_classes_are_an_error(folder, capsys):
+    Path("list.txt").write_text("".join(f"{base} 1 -1\n" for base in BASES))
+    assert main(["init", "data", "--labels", "list.txt"]) == 2
+    assert "2 columns of 0 or 1 are beside each picture, and the line above" in capsys.readouterr().err
+
+
+def test_denied_labels_and_labels_between_blanks_are_told(folder, capsys):
+    for make, told in (
+        (open_images_with_denied_labels, "lines with 0 in 'Confidence': the picture does not show it"),
+        (kaggle_with_blanks_between_names, "' ' separates labels, as in 'crack rust'"),
+    ):
+        Path("t.csv").write_text(make())
+        assert main(["init", "data", "--labels", "t.csv", "--output", f"{make.__name__}.yaml"]) == 0
+        assert told in capsys.readouterr().err
 
 
 def test_a_workbook_of_excel(folder, capsys, monkeypatch):

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 from distributed_cases import run_command_in_two_processes
+from tiny_training import CONFIG, tiny_words
 
 import detector
 from detector.commands import stages
 from detector.commands.main import main
 from detector.commands.propose import make_proposals
-from detector.config import load_cfg
-from detector.data.toybox import draw_toybox
+from detector.config import Settings, dump_cfg, load_cfg
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.utils.errors import ConfigError
 
-CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"
 STAGES = ("propose", "train", "test", "self-train", "report")
 
 
@@ -25,31 +24,27 @@ STAGES = ("propose", "train", "test", "self-train", "report")
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The config of a run that takes seconds, which searches for proposals in this process."""
     monkeypatch.setattr("detector.commands.propose.usable_cores", lambda: 1)
-    draw_toybox(tmp_path / "toybox", train=4, test=2)
-    keys = {
-        "DATASETS.ROOT": tmp_path / "toybox",
-        "DATASETS.PROPOSALS": tmp_path / "proposals.npz",
-        "DATASETS.WORKERS": 0,
-        "PROPOSALS.MODE": "grid",
-        "PROPOSALS.MAX_COUNT": 20,
-        "INPUT.TRAIN_SIZES": (64,),
-        "INPUT.TEST_SIZES": (64,),
-        "MODEL.BOX_FEATURES.WIDTHS": (8,),
-        "SOLVER.MAX_ITER": 2,
-        "SOLVER.WARMUP_ITERS": 0,
-        "SELF_TRAIN.SIZES": (64,),
-        "SELF_TRAIN.MAX_ITER": 2,
-        "SELF_TRAIN.IMAGES_PER_BATCH": 2,
-        "OUTPUT_DIR": tmp_path / "run",
-    }
-    return [str(word) for pair in keys.items() for word in pair]
+    return tiny_words(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """The stages that are timed, which takes seconds and is tested elsewhere: each is to take one."""
+    calls: list[dict[str, int]] = []
+
+    def announce(cfg: Settings, left: dict[str, int]) -> dict[str, float]:
+        calls.append(left)
+        return dict.fromkeys(left, 60.0)
+
+    monkeypatch.setattr(stages, "announce", announce)
+    return calls
 
 
 def listed_stages(text: str) -> list[str]:
     return [line.split(": ")[1].split()[0].rstrip(",") for line in text.splitlines() if "stage" in line[:5]]
 
 
-def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, capsys) -> None:
+def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, capsys, timed) -> None:
     """Each stage is interrupted once; the calls that follow do not repeat what was done before."""
     calls: list[str] = []
 
@@ -71,11 +66,14 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
     capsys.readouterr()
     assert main([*command, "weak"]) == 0
     text = capsys.readouterr().out
+    assert timed == [dict.fromkeys(STAGES[first:3], 0) for first in (0, 0, 1, 2)]
     assert listed_stages(text) == list(STAGES[:3])
     assert "next: detector self-train" in text
     for _ in range(2):
         assert main([*command, "detector"]) == 130
-    capsys.readouterr()
+    assert timed[4:] == [{"self-train": 0}] * 2  # its report is interrupted, too
+    text = capsys.readouterr().out
+    assert re.search(r"^stage 4 of 5: self-train, writes \S+, 1:00 left in all$", text, re.MULTILINE)
     assert main([*command, "detector"]) == 0
     text = capsys.readouterr().out
     assert listed_stages(text) == list(STAGES)
@@ -152,6 +150,7 @@ def test_effort_tries_faster_rates_where_labels_are_not_learned(
         calls.append((load_cfg(config, overrides), to))
         folder = Path(calls[-1][0].output_dir)
         folder.mkdir(exist_ok=True)
+        (folder / "config.yaml").write_text(dump_cfg(calls[-1][0]))
         (folder / "metrics.json").write_text(json.dumps({"image_mAP": image_ap}))
         return folder
 
@@ -189,6 +188,34 @@ def test_effort_is_resumed_and_its_detector_is_usable(words, tmp_path, capsys) -
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
     assert len(lines) == 8
     assert all("done:" in line for line in lines)
+
+
+def test_quick_makes_less_of_everything_beside_the_whole_run(words, tmp_path, monkeypatch, capsys) -> None:
+    calls = []
+
+    def made(config: str, overrides: list[str], to: str) -> Path:
+        calls.append((load_cfg(config, overrides), to))
+        return tmp_path / "nowhere"
+
+    monkeypatch.setattr(stages, "run_stages", made)
+    words += ["PROPOSALS.MODE", "quality", "SELF_TRAIN.TEACHER_STEPS", "5", "SOLVER.MAX_ITER", "300"]
+    words += ["INPUT.TRAIN_SIZES", "(320,400)"]
+    assert main(["train", str(CONFIG), *words, "--quick", "SELF_TRAIN.MAX_ITER", "7"]) == 0
+    (cfg, to), folder = calls[0], tmp_path / "run_quick"
+    assert (to, cfg.output_dir, cfg.datasets.proposals) == (
+        "detector",
+        str(folder) if "OUTPUT_DIR" not in words else str(tmp_path / "run"),
+        str(tmp_path / "proposals.npz"),
+    )
+    assert (cfg.proposals.mode, cfg.solver.max_iter, cfg.input.train_sizes) == ("quality", 300, (320, 400))
+    assert (cfg.self_train.max_iter, cfg.self_train.teacher_steps) == (7, 5)  # what is given, is taken
+    assert "the whole recipe finds more: detector train " in capsys.readouterr().out
+    keys = stages.quick(load_cfg(CONFIG, words))
+    assert (keys["OUTPUT_DIR"], keys["INPUT.TRAIN_SIZES"]) == (str(folder), (256,))
+    assert keys["DATASETS.PROPOSALS"] == str(tmp_path / "proposals_quick.npz")
+    assert (keys["PROPOSALS.MODE"], keys["PROPOSALS.MAX_COUNT"]) == ("fast", 12)
+    assert (keys["SOLVER.MAX_ITER"], keys["SELF_TRAIN.MAX_ITER"]) == (150, 1)
+    assert keys["SELF_TRAIN.TEACHER_STEPS"] == 0
 
 
 def test_effort_needs_the_test_by_which_it_chooses(words, capsys) -> None:

@@ -462,11 +462,9 @@ def test_context_are_as_configured(make_cfg):
 
 def test_the_student_scales_its_sizes_as_configured(make_cfg):
     words = ["SELF_TRAIN.BACKBONE", "mobilenet_v3", "SELF_TRAIN.SIZES", "60,80", "SELF_TRAIN.MAX_SIZE", "90"]
-    transform = build_student.build_faster_rcnn(make_cfg(*words)).transform
+    transform = build_student.build_student(make_cfg(*words)).transform
     assert transform.scale_jitter == (1, 1)
-    transform = build_student.build_faster_rcnn(
-        make_cfg(*words, "SELF_TRAIN.SCALE_JITTER", "0.5,2")
-    ).transform
+    transform = build_student.build_student(make_cfg(*words, "SELF_TRAIN.SCALE_JITTER", "0.5,2")).transform
     assert transform.scale_jitter == (0.5, 2)
     assert (transform.min_size, transform.max_size) == ((60, 80), 90)
 
@@ -508,12 +506,12 @@ def choosing(cfg):
         (
             "SELF_TRAIN.ROIS",
             99,
-            lambda cfg: build_student.build_faster_rcnn(cfg).roi_heads.fg_bg_sampler.batch_size_per_image,
+            lambda cfg: build_student.build_student(cfg).roi_heads.fg_bg_sampler.batch_size_per_image,
         ),
         (
             "SELF_TRAIN.TEST_PROPOSALS",
             77,
-            lambda cfg: build_student.build_faster_rcnn(cfg).eval().rpn.post_nms_top_n(),
+            lambda cfg: build_student.build_student(cfg).eval().rpn.post_nms_top_n(),
         ),
         ("TEST.MAX_PER_CLASS", 11, lambda cfg: build_model.build_postprocess(cfg).keywords["max_per_class"]),
     ],

@@ -20,6 +20,7 @@ from detector.engine.resuming import list_checkpoints
 from detector.evaluation.attention import save_attention
 from detector.structures import Batch
 from detector.utils.errors import UserError
+from detector.utils.logging import PROGRESS, STEP
 
 
 def run(folder, net, optimizer, data=None, criterion=criterion, **changes):
@@ -289,6 +290,14 @@ def test_a_full_disk_names_the_events(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
+def test_without_a_terminal_each_tenth_of_the_steps_is_shown(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, "detector")
+    run(tmp_path, *make(), max_iter=200, log_period=5, checkpoint_period=200)
+    shown = [r.getMessage().split()[1] for r in caplog.records if r.levelno == PROGRESS]
+    assert shown == [f"{step}/200" for step in range(20, 201, 20)]
+    assert sum(r.levelno == STEP for r in caplog.records) == 30
+
+
 def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
     net, optimizer = make()
     caplog.set_level(logging.DEBUG, "detector")
@@ -298,9 +307,7 @@ def test_the_log_has_losses_speed_and_time_left(tmp_path, caplog):
     ]
     assert [line.split()[1] for line in lines] == ["3/8", "6/8", "8/8"]
     for line in lines:
-        assert re.search(
-            r"loss \S+  mil \S+  refine_1 \S+ .*lr \S+  images/s \S+  time left \d:\d\d:\d\d$", line
-        )
+        assert re.search(r"loss \S+  mil \S+  refine_1 \S+ .*lr \S+  images/s \S+  time left \d:\d\d$", line)
 
 
 @pytest.mark.parametrize(("end", "warned"), [(0.5, True), (0.3, False)])

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from onnx_cases import run_example
 from PIL import Image
 from random_run import CLASSES, make_pictures, make_run, make_student
 from torch.export import ExportedProgram
 
 import detector
-from detector.commands.export import export
+from detector.commands import export as exporting
+from detector.commands.export import export, make_network
 from detector.commands.main import main
 from detector.commands.predict import predict_files as predict
 from detector.config import load_cfg
@@ -21,11 +23,12 @@ from detector.data.toybox import draw_toybox
 from detector.inference.export import Network, detection_differences, load_program, typical_difference
 from detector.inference.exported_student import StudentNetwork, export_student
 from detector.modeling.weak_rcnn import WeakRCNN
-from detector.report.build import write_report as report
-from detector.self_training.build import build_faster_rcnn
+from detector.reporting.build import write_report as report
+from detector.self_training.build import build_student
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.structures import Detections
 from detector.utils.errors import UserError
+from detector.utils.logging import setup_logging
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
 
@@ -122,7 +125,7 @@ def test_it_is_tested_and_reported_without_proposals(
     assert not (run / "metrics.json").exists()
     report(run, [], None)
     page = (student / "report.html").read_text().lower()
-    assert f"<title>{run.name}: pcl + self-training on " in page
+    assert f"<title>{run.name}: faster r-cnn from tags of toybox</title>" in page
     smaller = detector.evaluate(run, {"SELF_TRAIN.SIZES": (48,)})
     assert smaller["changed_keys"] == {"SELF_TRAIN.SIZES": [48]}
     assert len(list((student / "tests").iterdir())) == 1
@@ -135,16 +138,26 @@ def test_it_is_tested_and_reported_without_proposals(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("process_as_before")
+@pytest.mark.parametrize(
+    ("kind", "forms"),
+    [("faster_rcnn", ("torch_export", "onnx")), ("fcos", ("onnx",))],
+    ids=lambda each: str(each),
+)
 def test_an_exported_student_finds_what_the_student_finds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    forms: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("onnxscript")
     pytest.importorskip("onnxruntime")
     run = make_run(tmp_path / "run")
-    make_student(run, "SELF_TRAIN.BACKBONE", "small")  # tests/chaos has MobileNet, which takes longer
+    # tests/chaos has MobileNet, which takes longer
+    make_student(run, "SELF_TRAIN.BACKBONE", "small", "SELF_TRAIN.DETECTOR", kind)
     count, programs, networks = 15, [], {}  # tests/chaos draws others
 
-    def export_once(model: FasterRCNN) -> ExportedProgram:
+    def export_once(model: StudentNetwork) -> ExportedProgram:
         programs.append(programs[0] if programs else export_student(model))
         return programs[0]
 
@@ -155,7 +168,7 @@ def test_an_exported_student_finds_what_the_student_finds(
     monkeypatch.setattr("detector.commands.export.exported_student.export_student", export_once)
     monkeypatch.setattr("detector.commands.export.load_program", load_and_keep)
     pictures, found = make_pictures(tmp_path / "pictures", count), detector.load(run, score_threshold=None)
-    for form in ("torch_export", "onnx"):
+    for form in forms:
         words = ["export", str(run), "--format", form, "--images", str(pictures), "--count", str(count)]
         assert main(words) == 0
         assert f"of the model on {count} images and 13 made from them" in capsys.readouterr().out
@@ -167,16 +180,54 @@ def test_an_exported_student_finds_what_the_student_finds(
         expected = found(PIXELS)
         assert len(expected) == len(boxes) > 10
         torch.testing.assert_close(scores, expected.scores, atol=1e-4, rtol=0)
+    folder = run / "self_train" / "export"
+    about = json.loads((folder / "preprocess.json").read_text())
+    assert about["classes"] == list(CLASSES)
+    Image.fromarray(PIXELS).save(folder / "picture.png")
+    pairs = zip(expected.names, expected.scores.tolist(), strict=True)
+    expected = [f"{name} {score:.2f}" for name, score in pairs if score > 0.3]
+    lines = run_example(folder, "onnx.onnx", "picture.png")
+    assert [line.removeprefix("picture.png ").rsplit(" ", 4)[0] for line in lines] == expected
+
+
+@pytest.mark.parametrize("words", [("--format", "torch_export"), ("--format", "onnx", "--model", "weak")])
+@pytest.mark.usefixtures("process_as_before")
+def test_int8_is_for_students_in_onnx(run: Path, words, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run), "--int8", *words]) == 2
+    assert "error: --int8 is for --format onnx and for a student" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("process_as_before")
-def test_a_student_with_depthwise_convolutions_is_exported() -> None:
+def test_what_int8_costs_is_measured_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_toybox(tmp_path / "toybox", train=3, test=2)
+    cfg = load_cfg("toybox_pcl", ["DATASETS.ROOT", str(tmp_path / "toybox")])
+    points, quantized = iter([(80.0, 2), (78.5, 2)]), []
+    monkeypatch.setattr(exporting, "mean_ap", lambda *_: next(points))
+    monkeypatch.setattr(exporting, "load_program", lambda *_: None)
+    monkeypatch.setattr(exporting, "quantize_onnx", lambda *each: quantized.append([*each[:2], *each[2]]))
+    setup_logging()
+    cost = exporting.quantize_checked(tmp_path / "a.onnx", cfg)
+    assert cost == {"calibration_images": 3, "mAP50": 78.5, "mAP50_float32": 80.0, "mAP50_images": 2}
+    ((source, target, *images),) = quantized
+    assert (source, target, len(images)) == (tmp_path / "a.onnx", tmp_path / "a.onnx", 3)
+    told = capsys.readouterr()
+    assert "int8: mAP50 78.5, in float32 80.0, on 2 images" in told.out
+    assert "warning: int8 costs 1.5 mAP50: prefer the file without --int8" in told.err
+
+
+@pytest.mark.usefixtures("process_as_before")
+@pytest.mark.parametrize("kind", ["faster_rcnn", "fcos"])
+def test_a_student_with_depthwise_convolutions_is_exported(kind: str) -> None:
     pytest.importorskip("timm")
     torch.manual_seed(0)
-    model = build_faster_rcnn(load_cfg("photos_pcl_lite0"), pretrained=False).eval()
-    program, image = export_student(model), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
+    words = ["SELF_TRAIN.DETECTOR", kind, "SELF_TRAIN.CHANNELS", 64]
+    model = build_student(load_cfg("photos_pcl_lite0", words), pretrained=False).eval()
+    network = make_network(model)
+    program, image = export_student(network), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
     with torch.no_grad():
-        found, expected = program.module()(image), StudentNetwork(model)(image)
+        found, expected = program.module()(image), network(image)
     assert len(expected[0]) > 10
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 

@@ -69,10 +69,17 @@ def test_best_boxes_are_doubtful_below_the_threshold() -> None:
     boxes = torch.tensor([[0.0, 0, 10, 10], [20, 20, 30, 30], [40, 40, 50, 50]])[:, None].expand(3, 3, 4)
     scores = torch.tensor([[0.9, 0.2, 0.8], [0.7, 0.1, 0.1], [0.1, 0.0, 0.6]])
     labels, unknown = torch.tensor([True, True, False]), torch.tensor([False, False, True])
-    found, doubtful = tagged_boxes(Scores("a", boxes, scores), labels, unknown, score_threshold=0.65)
+    found, doubtful = tagged_boxes(
+        Scores("a", boxes, scores), labels, unknown, thresholds=torch.full((3,), 0.65)
+    )
     assert found.labels.tolist() == [0, 2, 0, 1]
     assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.7, 0.2])
     assert doubtful == [3]
+    thresholds = torch.tensor([0.95, 0.05, 0.7])  # of each class
+    found, doubtful = tagged_boxes(Scores("a", boxes, scores), labels, unknown, thresholds=thresholds)
+    assert found.labels.tolist() == [0, 2, 1, 1]
+    assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.2, 0.1])
+    assert doubtful == [0]
 
 
 def test_files_are_written_and_not_overwritten(run_folder: Path, table: Path, tmp_path: Path) -> None:

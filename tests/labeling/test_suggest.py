@@ -71,6 +71,12 @@ def test_an_image_in_which_a_teacher_lacks_a_tagged_class_comes_first(run: Path,
         suggested(run, tmp_path / "none", "disagreement")
 
 
+def test_large_pictures_are_seen_in_tiles(run: Path, tmp_path: Path) -> None:
+    found = suggested(run, tmp_path / "next", words=("INPUT.TILE", "80"))
+    assert len(found) == 3
+    assert all(image.boxes for image in found)
+
+
 @pytest.fixture
 def candidates(run: Path) -> dict[int, str]:
     """Rows and names of three images of the most frequent class, of which the first suggestion is one."""

@@ -37,22 +37,29 @@ def test_images_and_boxes_of_both_splits(tables, capsys):
     data = yaml.safe_load((output / "data.yaml").read_text())
     assert data == {"train": "images/train", "val": "images/val", "names": dict(enumerate(CLASSES))}
     for split, names in (("train", "ab"), ("val", "cd")):
-        pictures = sorted((output / "images" / split / "my pictures").iterdir())
-        assert [path.stem for path in pictures] == [*names]
-        assert all(
-            path.read_bytes() == (tables / "my pictures" / path.name).read_bytes() for path in pictures
-        )
-        texts = sorted((output / "labels" / split / "my pictures").iterdir())
-        assert [path.stem for path in texts] == [*names]
+        pictures, texts = (sorted((output / kind / split).iterdir()) for kind in ("images", "labels"))
+        assert [path.name for path in pictures] == [f"my pictures__{name}.png" for name in names]
+        assert [path.stem for path in texts] == [path.stem for path in pictures]
+        for path in pictures:
+            source = tables / "my pictures" / path.name.removeprefix("my pictures__")
+            assert path.read_bytes() == source.read_bytes()
         lines = [line.split() for path in texts for line in path.read_text().splitlines()]
         assert all(len(line) == 5 and all(0 <= float(word) <= 1 for word in line[1:]) for line in lines)
-    assert (output / "labels/train/my pictures/b.txt").read_text() == ""
-    drawn = (output / "labels/val/my pictures/c.txt").read_text()  # the box of the table, not a found one
+    assert (output / "labels/train/my pictures__b.txt").read_text() == ""
+    drawn = (output / "labels/val/my pictures__c.txt").read_text()  # the box of the table, not a found one
     assert drawn == "2 0.35 0.35 0.5 0.5\n"
     assert main([*words, "--for-training"]) == 0  # the same again
     assert main([*words, "--for-training", "--format", "yolo"]) == 2
     assert main([*words]) == 2
     assert "--format is missing: one of coco, voc, yolo" in capsys.readouterr().err
+
+
+def test_pictures_that_would_have_one_name(tables):
+    Image.new("RGB", (60, 40)).save(tables / "my pictures__a.png")
+    lines = f"my pictures/a.png,{CLASSES[0]}\nmy pictures__a.png,{CLASSES[1]}"
+    (tables / "train.csv").write_text(f"file,labels\n{lines}\n")
+    with pytest.raises(DataError, match=r"my pictures/a\.png and my pictures__a\.png .* rename one of them"):
+        write_yolo_training(make_run(tables / "run"), tables / "train.csv", tables / "out")
 
 
 def test_another_table_has_no_splits(tables):

@@ -56,6 +56,8 @@ def test_only_probs_get_a_gradient(device: torch.device) -> None:
     loss.backward()
     assert case.probs.grad is not None
     assert weights.grad is None
+    _, slopes = torch.ops.detector.pcl_loss_forward(*case)
+    assert not slopes.requires_grad
 
 
 def test_probabilities_are_clamped(device: torch.device) -> None:

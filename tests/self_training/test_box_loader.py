@@ -5,6 +5,7 @@ from itertools import islice
 import pytest
 import torch
 
+from detector.data.tiles import Tiling
 from detector.data.worker_loader import seeded_loader
 from detector.self_training.box_loader import BoxDataset, IndexedImages, collate_boxes
 from detector.structures import Annotation
@@ -119,3 +120,62 @@ def test_without_other_images_an_image_is_as_it_is():
         image, target, _ = BoxDataset(Source(), flip=False, **options)[4, 0]
         assert image.equal(Source().read_image(4) / 255)
         assert target["boxes"].equal(Source().annotation(4).boxes)
+
+
+# ---- Tiles
+
+
+class LargePicture:
+    """A picture of 100 x 200 pixels with a bright object of 10 x 12 and another of 90 x 50."""
+
+    image_ids = ("a", "small")
+    boxes = torch.tensor([[150.0, 60, 160, 72], [5, 5, 95, 55]])
+
+    def read_image(self, index):
+        image = torch.zeros(3, 100, 200, dtype=torch.uint8)
+        for x1, y1, x2, y2 in self.boxes.int().tolist():
+            image[:, y1:y2, x1:x2] = 255
+        return image if index == 0 else image[:, :40, :40]
+
+    def annotation(self, index):
+        boxes = self.boxes if index == 0 else self.boxes[:0]
+        labels = torch.arange(len(boxes))
+        return Annotation(self.image_ids[index], boxes, labels, torch.zeros(len(boxes), dtype=torch.bool))
+
+
+def test_a_draw_of_a_large_picture_is_a_tile_with_its_boxes_or_all_of_it_reduced():
+    dataset = BoxDataset(LargePicture(), flip=False, tiling=Tiling(40, 0.25), reviewed=((1, False),) * 2)
+    seen = {"whole": 0, "object": 0, "none": 0}
+    for draw in range(60):
+        image, target, _ = dataset[0, draw]
+        boxes, labels = target["boxes"], target["labels"].tolist()
+        assert target["reviewed"] == labels.count(1)  # the first box, where it is visible
+        if image.shape[1:] == (40, 80):  # the shorter side is that of a tile, the longer at most twice that
+            seen["whole"] += 1
+            assert labels == [2]  # the other would have 4 pixels
+            torch.testing.assert_close(boxes, LargePicture.boxes[1:] * 0.4)
+            continue
+        assert image.shape[1:] == (40, 40)
+        seen["object" if labels else "none"] += 1
+        for x1, y1, x2, y2 in boxes.int().tolist():
+            assert (image[:, y1:y2, x1:x2] == 1).all()
+        assert image.sum() <= 3 * 40 * 40
+    assert min(seen.values()) > 5
+    again = dataset[0, 7]
+    assert again[0].equal(dataset[0, 7][0])
+    assert dataset[1, 3][0].shape == (3, 40, 40)  # no larger than a tile
+
+
+def test_without_boxes_a_draw_tells_its_tile():
+    dataset = IndexedImages(LargePicture(), tiling=Tiling(40, 0.25))
+    shapes = set()
+    for draw in range(20):
+        image, target, _ = dataset[0, draw]
+        x1, y1, x2, y2 = target["tile"].tolist()
+        shapes.add(tuple(image.shape[1:]))
+        if (x2 - x1, y2 - y1) == (40, 40):
+            assert image.equal(LargePicture().read_image(0)[:, y1:y2, x1:x2] / 255)
+        else:
+            assert (x1, y1, x2, y2) == (0, 0, 200, 100)
+    assert shapes == {(40, 40), (40, 80)}
+    assert "tile" not in dataset[1, 0][1]

@@ -1,5 +1,7 @@
 """A student that learns from the moving average of itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -17,9 +19,9 @@ def make(flip: bool = False, asked: list | None = None) -> TeacherStudent:
     torch.manual_seed(0)
     student = faster_rcnn(torchvision_pyramid("mobilenet_v3", pretrained=False), 3, **OPTIONS)
 
-    def choose(index, scores):
+    def choose(index, scores, tile):
         if asked is not None:
-            asked.append((index, scores))
+            asked.append((index, scores, tile))
         return Detections("", BOX, torch.ones(1), torch.tensor([2]))
 
     return TeacherStudent(student, decay=0.75, choose=choose, flip=flip).train()
@@ -54,8 +56,8 @@ def test_the_teacher_sees_the_image_and_the_student_a_distorted_one_with_the_box
     for seed in range(8):
         torch.manual_seed(seed)
         model(images, indices)
-    assert [index for index, _ in asked] == [7, 3] * 8
-    assert all(each.boxes.equal(scores[i % 2]) for i, (_, each) in enumerate(asked))
+    assert [index for index, _, _ in asked] == [7, 3] * 8
+    assert all(each.boxes.equal(scores[i % 2]) for i, (_, each, _) in enumerate(asked))
     flipped = 0
     for views, targets in seen:
         for image, view, target in zip(images, views, targets, strict=True):
@@ -67,6 +69,31 @@ def test_the_teacher_sees_the_image_and_the_student_a_distorted_one_with_the_box
             assert target["labels"].tolist() == [3]
         assert targets[0]["reviewed"] == 1
     assert 0 < flipped < 16
+
+
+def test_in_a_tile_boxes_are_chosen_in_the_picture_and_learned_in_the_tile(monkeypatch):
+    asked, seen = [], []
+    model = make(asked=asked)
+    monkeypatch.setattr(model.student, "forward", lambda images, targets: seen.extend(targets) or {})
+    tile = torch.tensor([100, 200, 260, 320])  # twice as wide and high as the view
+    monkeypatch.setattr(model, "choose", shifted(model.choose, torch.tensor([100.0, 200, 100, 200])))
+    image = torch.rand(3, 60, 80)
+    expected, _ = next(model.teacher.scores([image]))
+    model([image], [{"index": torch.tensor(0), "tile": tile, "reviewed": torch.tensor(3)}])
+    ((_, scores, of_tile),) = asked
+    assert of_tile.equal(tile)
+    corner = torch.tensor([100.0, 200, 100, 200])
+    torch.testing.assert_close(scores.boxes, expected * 2 + corner)
+    torch.testing.assert_close(seen[0]["boxes"], BOX / 2)
+    assert seen[0]["reviewed"] == 1  # of the three in the picture
+
+
+def shifted(choose, corner):
+    def choose_there(*arguments):
+        found = choose(*arguments)
+        return replace(found, boxes=found.boxes + corner)
+
+    return choose_there
 
 
 @pytest.mark.parametrize(("steps", "decay"), [(300, 0.99), (3000, 0.999), (90000, 0.999), (1, 0.0)])

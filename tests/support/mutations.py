@@ -122,7 +122,6 @@ MUTATIONS = [
                 ("self.output_size, self.spatial_scale)", "self.output_size)"),
                 ("images, grad.shape[1], height, width)", "images, height, width, grad.shape[1])"),
                 ("torch.empty_like(pooled, dtype=torch.int32)", "torch.empty_like(pooled)"),
-                ("ctx.mark_non_differentiable(argmax)", "pass"),
             ],
         ),
         (

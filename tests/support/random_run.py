@@ -9,7 +9,8 @@ from PIL import Image
 from detector.config import dump_cfg, load_cfg
 from detector.engine.checkpoint import save_checkpoint
 from detector.modeling.build import build_model
-from detector.self_training.build import build_faster_rcnn
+from detector.self_training.build import build_student
+from detector.self_training.fcos import FCOS
 
 CONFIG = Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml"
 CLASSES = ("bird", "<b>car</b> & co", "fish")
@@ -48,11 +49,15 @@ def make_student(run: Path, *words: object) -> Path:
     folder.mkdir()
     (folder / "config.yaml").write_text(dump_cfg(cfg))
     torch.manual_seed(0)
-    model = build_faster_rcnn(cfg)
+    model = build_student(cfg)
     for _ in range(20):
         model.train().backbone(torch.randn(2, 3, 64, 64))  # for the statistics of batch norms
-    for head, std in ((model.rpn.head.cls_logits, 0.5), (model.roi_heads.box_predictor.cls_score, 0.5)):
-        torch.nn.init.normal_(head.weight, std=std)
+    for head in (
+        [model.head.classification_head.cls_logits]
+        if isinstance(model, FCOS)
+        else [model.rpn.head.cls_logits, model.roi_heads.box_predictor.cls_score]
+    ):
+        torch.nn.init.normal_(head.weight, std=0.5)
     path, config = folder / "model_final.pt", cfg.dump()
     save_checkpoint(path, model, None, iteration=1, train_seconds=0.0, config=config)
     return folder

@@ -86,7 +86,8 @@ def test_no_proposals_yet_and_proposals_of_another_set(check, toybox, tmp_path, 
     assert check("DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
     told = capsys.readouterr().out
     assert "no proposals at" in told
-    assert f"next: detector propose {CONFIG} " in told
+    assert f"next: detector train {CONFIG} " in told  # which makes them
+    assert " --to detector" in told
     assert "recall" not in told
     sound = load_proposals(toybox / "proposals.npz")
     boxes, sizes = list(sound.values()), sound.sizes + np.array([1, 0])

@@ -18,8 +18,8 @@ from pycocotools.coco import COCO
 from random_run import CLASSES, make_run
 
 from detector import load
+from detector.commands.predict import predict_files
 from detector.data.images import read_image
-from detector.inference.predictor import SCORE_THRESHOLD
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 
@@ -266,4 +266,7 @@ def test_without_boxes_the_best_score_is_said(predict, tmp_path, capsys, run_fol
 
 
 def test_the_default_threshold_is_that_of_load():
-    assert SCORE_THRESHOLD == inspect.signature(load).parameters["score_threshold"].default == 0.3
+    defaults = [
+        inspect.signature(each).parameters["score_threshold"].default for each in (load, predict_files)
+    ]
+    assert defaults == ["auto", "auto"]

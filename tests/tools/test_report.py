@@ -1,8 +1,11 @@
 """`detector report`: one page that shows a run and needs nothing else, in a browser where there is one."""
 
 import base64
+import hashlib
+import html
 import io
 import json
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+import detector
 from detector.data.toybox import CLASSES
 from detector.evaluation.summary import encode_detections, load_detections
 from detector.structures import Detections
@@ -86,12 +90,16 @@ def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
     assert f"report    {output}" in capsys.readouterr().out
     page = Page(output.read_text())
     assert [place for place in page.ids if not place.startswith("picture-")] == [
-        *("classes", "errors", "pictures", "images", "precision-and-recall", "confusion"),
+        *("classes", "errors", "pictures", "thresholds", "images", "precision-and-recall", "confusion"),
         *("streams", "training", "run"),
     ]
     assert len(set(page.ids)) == len(page.ids)
     assert set(page.links) == {"data:,"} | {f"#{place}" for place in page.ids}
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1
+    policy = re.search('http-equiv="Content-Security-Policy" content="([^"]*)"', output.read_text())[1]
+    script = re.search("<script>(.*?)</script>", output.read_text(), re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in html.unescape(policy)
     assert page.tags.count("img") == len(page.sources) > 3 * 2 * 4  # galleries, and 2 snapshots of 4 streams
     for source in page.sources:
         start, _, data = source.partition(",")
@@ -100,8 +108,34 @@ def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
     assert HOSTILE in page.text
     assert HOSTILE not in output.read_text()
     assert "PCL, trained for 4 steps, reaches" in page.text
-    for word in ("mAP50", "CorLoc", "grouped", "missed", "step 2", "step 4", "stream 3", "MODEL.IMAGE_HEAD"):
+    for word in ("mAP50", "CorLoc", "grouped", "missed", "step 2", "step 4", "stream 3", "AP50:95"):
         assert word in page.text
+
+
+def test_keys_are_compared_with_the_config_that_the_command_names(report, run_folder):
+    info = json.loads((run_folder / "run.json").read_text())
+    info["command"] = f"detector train --config-file {CONFIG} SOLVER.MAX_ITER 4"
+    (run_folder / "run.json").write_text(json.dumps(info))
+    assert report(run_folder) == 0
+    page = Page((run_folder / "report.html").read_text())
+    assert "Keys that differ from toybox_pcl.yaml" in page.text
+    assert "SOLVER.MAX_ITER" in page.text
+    assert "MODEL.IMAGE_HEAD" not in page.text  # as in the recipe
+    for command in ("detector train 'it", "detector train gone.yaml"):
+        (run_folder / "run.json").write_text(json.dumps(info | {"command": command}))
+        assert report(run_folder) == 0
+        page = Page((run_folder / "report.html").read_text())
+    assert "Keys that differ from the defaults" in page.text
+    assert "MODEL.IMAGE_HEAD" in page.text
+
+
+def test_a_notebook_shows_the_page_in_a_frame(run_folder, tmp_path):
+    shown = detector.report(run_folder, {"TEST.PICTURES": 1}, output=tmp_path / "page.html")
+    assert shown.path == tmp_path / "page.html"
+    frame = re.fullmatch('<iframe srcdoc="([^"]*)" sandbox="allow-scripts" .*></iframe>', shown._repr_html_())
+    assert html.unescape(frame[1]) == shown.path.read_text()
+    shown.path.unlink()
+    assert shown._repr_html_() is None
 
 
 def test_nothing_detected_and_no_snapshots(report, run_folder):
@@ -114,8 +148,7 @@ def test_nothing_detected_and_no_snapshots(report, run_folder):
     assert report(run_folder) == 0
     page = Page((run_folder / "report.html").read_text())
     assert "There are none." in page.text
-    assert "SOLVER.PICTURE_PERIOD was 0" in page.text
-    assert "no TensorBoard events" in page.text
+    assert not {"streams", "training", "pseudo-boxes"} & set(page.ids)
 
 
 def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsys):
@@ -223,8 +256,34 @@ def check_zoom(page):
     assert picture.bounding_box() == {"x": 0, "y": 0, **window}
     image, overlay = (picture.locator(part).bounding_box() for part in ("img", "svg"))
     assert image == overlay
+    assert picture.locator(".caption").is_visible()
     picture.click()
     assert {side: picture.bounding_box()[side] for side in small} == small
+
+
+def check_sliders(page):
+    """A slider hides the boxes of its class that do not score more, and counts those that are left."""
+    rows = page.locator(".thresholds tr.class").all()
+    label = max(range(len(rows)), key=lambda i: int(rows[i].locator("td").nth(2).inner_text()))
+    boxes = page.locator(f".thresholds g[data-label='{label}']")
+    before = [
+        rows[label].locator("td").nth(2).inner_text(),
+        boxes.evaluate_all("all => all.map(each => each.classList.value)"),
+    ]
+    slider = rows[label].locator("input")
+    for stop in (0, 100):
+        slider.fill(str(stop))
+        hidden = boxes.evaluate_all(
+            "all => all.filter(each => getComputedStyle(each).display == 'none').length"
+        )
+        assert hidden == (boxes.count() if stop else 0)
+    assert rows[label].locator("td").nth(2).inner_text() == "0"
+    page.get_by_role("button", name="as chosen").click()
+    after = [
+        rows[label].locator("td").nth(2).inner_text(),
+        boxes.evaluate_all("all => all.map(each => each.classList.value)"),
+    ]
+    assert after == before
 
 
 def check_filter(page):
@@ -272,5 +331,6 @@ def test_in_a_browser(report, run_folder):
             page.get_by_text("Definitions").click()
             assert page.get_by_text("part domination").is_visible()
             check_zoom(page)
+            check_sliders(page)
             check_filter(page)
         browser.close()

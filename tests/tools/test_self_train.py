@@ -8,10 +8,12 @@ from unittest.mock import patch
 import pytest
 import torch
 
+import detector
 from detector.data.datasets.voc import VOCDataset
 from detector.data.formats import review_import
 from detector.data.proposals import load_proposals, save_proposals
 from detector.data.toybox import CLASSES
+from detector.modeling.merge_tiles import merge_tiles
 from detector.self_training.pseudo_set import read_reviewed_counts
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
@@ -242,6 +244,24 @@ def test_a_small_student_begins_with_the_backbone_of_the_weak_detector(weak, com
     assert all(student[name.replace("backbone.", "backbone.body.")].equal(weak[name]) for name in own)
 
 
+def test_a_student_of_one_stage_goes_through_all_stages(command, keys, tmp_path, capsys):
+    assert command("train")(keys) == 0
+    self_train, run = command("self-train"), tmp_path / "run"
+    keys = [*keys, "SELF_TRAIN.TEACHER_STEPS", "1", "SELF_TRAIN.PSEUDO_WEIGHT", "0.5"]
+    one_stage = [*keys, "SELF_TRAIN.DETECTOR", "fcos", "SELF_TRAIN.STRONG_VIEWS", "True"]
+    assert self_train(one_stage) == 0
+    metrics = json.loads((run / "self_train" / "metrics.json").read_text())
+    assert (metrics["iteration"], set(metrics["per_class"])) == (1, set(CLASSES))
+    assert "FCOS, after 1 steps" in capsys.readouterr().err
+    predictor = detector.load(run, score_threshold=None)
+    assert repr(predictor).startswith("Predictor(FCOS, 6 classes")
+    found = predictor(torch.randint(256, (3, 40, 60)).byte())
+    assert len(found) > 0
+    assert found.boxes.amax(dim=0).le(torch.tensor([60, 40, 60, 40])).all()
+    assert self_train([*keys, "--resume"]) == 2
+    assert "SELF_TRAIN.DETECTOR: fcos -> faster_rcnn" in capsys.readouterr().err.replace("'", "")
+
+
 def test_a_small_student_needs_a_small_weak_detector(command, keys, capsys):
     assert command("self-train")([*keys, "MODEL.BACKBONE.NAME", "resnet18"]) == 2
     assert "SELF_TRAIN.BACKBONE is 'small', but MODEL.BACKBONE.NAME is 'resnet18'" in capsys.readouterr().err
@@ -258,3 +278,17 @@ def test_without_a_weak_detector(command, keys, tmp_path, capsys):
     assert command("self-train")(keys) == 2
     assert "train first, or name another file" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_large_pictures_are_learned_and_tested_in_tiles(command, keys, tmp_path, capsys):
+    keys = [*keys, "INPUT.TILE", "80", "INPUT.TILES_PER_STEP", "3", "SELF_TRAIN.TEACHER_STEPS", "2"]
+    keys += ["SELF_TRAIN.MOSAIC", "1", "SELF_TRAIN.COPY_PASTE", "1"]
+    assert command("train")(keys) == 0
+    with patch("detector.self_training.scoring.merge_tiles", side_effect=merge_tiles) as merged:
+        assert command("self-train")(keys) == 0
+    sizes = {tuple(call.args[1][-1, 2:].tolist()) for call in merged.call_args_list}
+    assert sizes
+    assert all(max(size) > 80 for size in sizes)
+    assert "the student takes whole pictures" not in capsys.readouterr().err
+    metrics = json.loads((tmp_path / "run" / "self_train" / "metrics.json").read_text())
+    assert (metrics["iteration"], metrics["mAP50"] is None) == (2, False)

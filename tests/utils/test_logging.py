@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from detector.utils.errors import UserError
-from detector.utils.logging import setup_logging
+from detector.utils.logging import PROGRESS, STEP, setup_logging
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,24 @@ def test_info_goes_to_both_and_debug_to_the_file_only(tmp_path, capsys):
     assert console.out == ""
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert [line.split(" ", 2)[2] for line in lines] == ["INFO hello 3", "DEBUG quiet"]
+
+
+def test_the_console_shows_what_the_first_call_says_and_the_file_everything(tmp_path, capsys):
+    for console in (PROGRESS, STEP):
+        setup_logging(console=console)
+        logger = setup_logging(tmp_path / "log.txt")  # of a stage, which does not know what the command said
+        for level in (logging.DEBUG, STEP, logging.INFO, PROGRESS, logging.WARNING):
+            logger.log(level, "level %d", level)
+    shown = [int(line.split()[1]) for line in capsys.readouterr().err.splitlines()]
+    assert shown == [25, 30, 15, 20, 25, 30]
+    lines = [line.split(" ", 2)[2] for line in (tmp_path / "log.txt").read_text().splitlines()]
+    assert lines == 2 * [
+        "DEBUG level 10",
+        "STEP level 15",
+        "INFO level 20",
+        "PROGRESS level 25",
+        "WARNING level 30",
+    ]
 
 
 def test_warnings_are_logged_without_their_place_in_the_code(tmp_path, capsys):

@@ -128,7 +128,7 @@ class AnnotatedImages:
         if not forwards.all():
             wrong = self._describe(objects, int(np.argmin(forwards)))
             raise DataError(f"{wrong}, which is inverted or not finite")
-        if len(boxes) and boxes.max() <= 1:
+        if len(boxes) and boxes.max() <= 1 and (boxes % 1).any():
             raise DataError(
                 f"{self._describe(objects, 0)}, and all other boxes are within one pixel, too: {SHARES_HINT}"
             )

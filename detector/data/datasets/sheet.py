@@ -9,6 +9,7 @@ import codecs
 import csv
 import importlib.util
 import io
+import json
 import re
 import warnings
 from collections import Counter
@@ -52,6 +53,8 @@ def read_sheet(path: Path) -> list[SheetRow]:
         )
     if path.suffix.lower() in (".xlsx", ".xlsm"):
         rows = _read_excel(path)
+    elif path.suffix.lower() == ".json":
+        rows = json_rows(path) or []
     else:
         with reading(path, "table"):
             size = path.stat().st_size
@@ -101,7 +104,7 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
     if not separator:  # lists such as those of Caffe: a.jpg cat
         lines = ((number, _PICTURE_FIRST.fullmatch(line)) for number, line in enumerate(text.split("\n"), 1))
         if pairs := [SheetRow(number + skipped, (pair[1], pair[2])) for number, pair in lines if pair]:
-            return pairs
+            return _with_flags(pairs, text, path)
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=separator or ",", skipinitialspace=True, strict=True
     )
@@ -114,6 +117,55 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
     except csv.Error as error:
         raise DataError(f"{path}, line {line}: not CSV: {error}") from None
     return rows
+
+
+def _with_flags(pairs: list[SheetRow], text: str, path: Path) -> list[SheetRow]:
+    """Pairs of a picture and what is beside it; where that is 1 and -1 or 0, with a column for each class.
+
+    The line above the first picture has the names of the classes, as in lists such as CelebA's.
+
+    Raises:
+        DataError: it has not as many.
+    """
+    flags = [row.cells[1].split() for row in pairs]
+    width = len(flags[0])
+    if width < 2 or not all(len(cells) == width and {*cells} <= {"-1", "0", "1"} for cells in flags):
+        return pairs
+    above = text.split("\n")[: pairs[0].line - 1]
+    names = above[-1].split() if above else []
+    if len(names) == width + 1:  # one is that of the pictures
+        names = names[1:]
+    if len(names) != width:
+        raise DataError(
+            f"{path}: {width} columns of 0 or 1 are beside each picture, and the line above the first has "
+            f"{counted(len(names), 'name', 'names')}; expected the names of the {width} classes there"
+        )
+    rows = [SheetRow(row.line, (row.cells[0], *cells)) for row, cells in zip(pairs, flags, strict=True)]
+    return [SheetRow(max(1, pairs[0].line - 1), ("file", *names)), *rows]
+
+
+def json_rows(path: Path) -> list[SheetRow] | None:
+    """The rows of a JSON list of objects, or of an object of labels by picture; None: it is neither.
+
+    Values are texts, numbers or lists of these; files of labeling tools have objects in objects.
+    """
+    with reading(path, "file of labels"):
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    if isinstance(content, dict) and content and all(map(_is_name, content)):
+        content = [{"file": name, "labels": value} for name, value in content.items()]
+    if not isinstance(content, list) or not content or not all(isinstance(entry, dict) for entry in content):
+        return None
+    values = [value for entry in content for value in entry.values()]
+    inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    if any(isinstance(item, dict | list) for item in inner):
+        return None
+    header = [*dict.fromkeys(key for entry in content for key in entry)]
+    rows = [tuple(_text_of_json(entry.get(key)) for key in header) for entry in content]
+    return [SheetRow(number, cells) for number, cells in enumerate([tuple(header), *rows])]
+
+
+def _text_of_json(value: object) -> str:
+    return json.dumps(value) if isinstance(value, list) else _text_of_cell(value)
 
 
 def _find_separator(text: str) -> str:

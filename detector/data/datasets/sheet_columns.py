@@ -98,6 +98,7 @@ _LABELS = (
     ),
 )
 _UNKNOWN = ("unknown", "unsure", "unbekannt")
+_CONFIRMED = ("confidence", "verified", "present", "value")  # beside a class in each line, as of Open Images
 _CORNERS = (
     ("xmin", "ymin", "xmax", "ymax"),
     ("x1", "y1", "x2", "y2"),
@@ -151,6 +152,7 @@ class Columns(NamedTuple):
     labels: tuple[int, ...]  # names of classes
     classes: tuple[int, ...]  # 0 or 1, or another of YES and NO, for the class of the header
     unknown: int | None
+    confirmed: int | None  # 1 or 0: whether the picture shows the class of `labels`
     split: int | None
     boxes: tuple[int, ...]  # four columns, or none
     boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
@@ -160,6 +162,7 @@ class Columns(NamedTuple):
         """Which columns are read, for the user."""
         what = [("pictures", [self.picture]), ("labels", self.labels), ("a class each", self.classes)]
         what += [("unknown labels", [self.unknown] if self.unknown is not None else [])]
+        what += [("1 or 0 for them", [self.confirmed] if self.confirmed is not None else [])]
         what += [("split", [self.split] if self.split is not None else []), ("boxes", self.boxes)]
         told = [
             f"{name} in {shortened([self.title(i) for i in numbers], 6)}" for name, numbers in what if numbers
@@ -209,7 +212,9 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
             f"{path}: none of its columns has the classes ({_shown(header, below)}); that of their "
             "names needs the header `labels`, or each class a column with 0 and 1"
         )
-    left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes)]
+    zeros = (i for i in rest if keys[i] in _CONFIRMED and {*below[i]} in ({"0", "1"}, {"0"}))
+    confirmed = next(zeros, None) if len(labels) == 1 else None
+    left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes, confirmed)]
     return Columns(
         first=titles + first,
         header=header,
@@ -217,6 +222,7 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
         labels=tuple(labels),
         classes=tuple(classes),
         unknown=unknown,
+        confirmed=confirmed,
         split=None if split < 0 else split,
         boxes=boxes,
         boxes_have_sizes=have_sizes,

@@ -21,14 +21,16 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
 
     `;`, `|` and line breaks separate names, and so do lists of Python, JSON and numpy. `,` and `/` may be
     part of a name, as in "tench, Tinca tinca": they separate if other cells have what is between them, too.
-    Blanks separate only if the cells look like sets of words that other cells combine differently.
+    Blanks separate only if the cells look like sets of words that other cells combine differently or have
+    alone.
 
     Args:
         several: the header says that a cell may have several names, such as "tags".
     """
     split = [_in_list(cell) if is_list(cell) else re.split(r"[;|\n]", cell) for cell in cells]
     notes = []
-    for separator, strict in ((",", False), ("/", True), ("+", True), ("&", True)):
+    blank = ((" ", True),) if several else ()
+    for separator, strict in ((",", False), ("/", True), ("+", True), ("&", True), *blank):
         loose = {
             name.strip()
             for cell, names in zip(cells, split, strict=True)

@@ -39,7 +39,7 @@ def corner_boxes(image: np.ndarray, *, sides: Sequence[float] = (16.0, 64.0)) ->
         raise DataError(f"sides must be the shortest and the longest in pixels, at least 1, not {sides}")
     height, width = image.shape[:2]
     if height * width > _MAX_PIXELS:
-        raise DataError(f"an image of {height} x {width} pixels is too large for corners: cut it into tiles")
+        raise DataError(f"an image of {height} x {width} pixels is too large for corners: set INPUT.TILE")
     padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)), "edge")
     inside = slice(_MARGIN, -_MARGIN)
     response = _corner_response(torch.from_numpy(padded).permute(2, 0, 1))[inside, inside]

@@ -13,17 +13,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from detector.data.images import read_image
+from detector.data.large_images import open_image_file
 from detector.data.proposals import selective_search
 from detector.data.proposals.corners import corner_boxes
 from detector.data.proposals.file import save_proposals
 from detector.data.proposals.grid import grid_boxes
+from detector.data.proposals.tiled import TiledSearch, find_in
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
+from detector.utils.progress import progress_bar
 from detector.utils.records import append_record, read_records
 from detector.utils.workers import WorkerLost, map_in_processes
 
@@ -116,8 +118,9 @@ def propose(
             if not journal.exists():
                 append_record(journal, {"parameters": begun})
             initial = 0 if world_size() > 1 else len(images) - len(share)
-            options = {"total": initial + len(share), "initial": initial, "unit": "image"}
-            for image_id, result in tqdm(results, **options, disable=not is_main() or None):
+            total = initial + len(share)
+            bar = progress_bar(results, total=total, initial=initial, desc="proposals", shown=is_main())
+            for image_id, result in bar:
                 if isinstance(result, str):
                     failures[image_id] = result
                 else:
@@ -222,8 +225,11 @@ def begin_worker(
 def search(image: tuple[str, Path], find: Finder, apply_orientation: bool) -> tuple[str, Found | str]:
     """The id of an image, and its result or why its file could not be read."""
     image_id, path = image
+    read = open_image_file if isinstance(find, TiledSearch) else read_image
     try:
-        pixels = read_image(path, apply_orientation=apply_orientation).permute(1, 2, 0).numpy()  # (H, W, 3)
-    except (OSError, UserError) as error:
+        pixels = read(path, apply_orientation=apply_orientation)
+        boxes = find_in(find, pixels)
+    except (OSError, UserError) as error:  # the pixels of a large image are read in the search
         return image_id, str(error)
-    return image_id, (pixels.shape[:2], find(pixels))
+    height, width = pixels.shape[1:]
+    return image_id, ((height, width), boxes)

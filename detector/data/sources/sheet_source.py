@@ -189,6 +189,14 @@ def _names_of_rows(
         notes += told
         for known, new in zip(names, split, strict=True):
             known += new
+    if columns.confirmed is not None:
+        denied = [place for place, cell in enumerate(cells[columns.confirmed]) if cell == "0"]
+        for place in denied:
+            names[place].clear()
+        title = columns.title(columns.confirmed)
+        notes.append(
+            f"{counted(len(denied), 'line', 'lines')} with 0 in {title}: the picture does not show it"
+        )
     unknown = split_labels(cells[columns.unknown], several=True)[0] if columns.unknown is not None else []
     unknown = unknown or [[] for _ in rows]
     # -1 is absent in lists of -1 and 1, such as CelebA's.

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from detector.data.datasets.annotated import unclear_message
 from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
-from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures
+from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures, json_rows
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
@@ -177,7 +177,7 @@ def _read_tags(
         if not any(picture.split for picture in tagged):
             splits = listed_splits(pictures, [picture.name for picture in tagged])
             tagged = [picture._replace(split=split) for picture, split in zip(tagged, splits, strict=True)]
-    elif labels.suffix.lower() in SHEET_SUFFIXES:
+    elif labels.suffix.lower() in SHEET_SUFFIXES or (labels.suffix.lower() == ".json" and json_rows(labels)):
         found = read_sheet_source(labels, pictures, class_names=class_names, skip_missing=skip_missing)
         tagged = _with_stated_splits(found, pictures, labels)
     elif labels.suffix.lower() in _TABLES:

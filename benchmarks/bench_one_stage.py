@@ -1,0 +1,133 @@
+"""Times exported students on one core with ONNX Runtime, beside torchvision's SSDLite320 exported alike.
+
+    python benchmarks/bench_one_stage.py FOLDER [--repeats N]
+
+Each network takes one uint8 image of 320 x 320 pixels and gives boxes above a score of 0.3 after NMS.
+Weights are random, so hardly a box is left: what is timed is the network and its proposals. 5 classes;
+the students have EfficientNet-lite0. Networks take turns, and the fastest of the repeats of each counts, in
+CPU seconds of this process with one thread. The files go to FOLDER, and are not made again. Writes
+benchmarks/results/one_stage_cpu.json.
+"""
+
+import argparse
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime
+import torch
+from measure import report
+from torch import Tensor, nn
+from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+
+from detector.commands.export import make_network
+from detector.config import load_cfg
+from detector.inference.export import save_program
+from detector.inference.exported_student import INPUTS, OUTPUTS, export_student
+from detector.inference.quantize import quantize_onnx
+from detector.layers import batched_nms
+from detector.self_training.build import build_student
+
+SIDE, THRESHOLD, CLASSES = 320, 0.3, 5
+
+
+@dataclass(frozen=True)
+class Row:
+    case: str
+    parameters_million: float
+    megabytes: float  # of the file
+    ms: float  # of an image
+    images_per_second: float
+
+
+class SSDLite(nn.Module):
+    """torchvision's model for torch.export, as its own code has numbers that depend on the image.
+
+    It takes an image of its own size. As in torchvision: the 300 best places of each class, NMS at 0.55.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        options = {"weights": None, "weights_backbone": None, "num_classes": CLASSES + 1}
+        self.model = ssdlite320_mobilenet_v3_large(**options).eval()
+        images = self.model.transform([torch.zeros(3, SIDE, SIDE)])[0]
+        (self.anchors,) = self.model.anchor_generator(
+            images, list(self.model.backbone(images.tensors).values())
+        )
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        model = self.model
+        found = model.head(list(model.backbone((image[None].float() / 255 - 0.5) / 0.5).values()))
+        boxes = model.box_coder.decode_single(found["bbox_regression"][0], self.anchors).clamp(0, SIDE)
+        scores, rows = found["cls_logits"][0].softmax(dim=1)[:, 1:].topk(model.topk_candidates, dim=0)
+        places, labels = (scores > THRESHOLD).nonzero().unbind(dim=1)
+        boxes, scores = boxes[rows[places, labels]], scores[places, labels]
+        keep = batched_nms(boxes, scores, labels, model.nms_thresh)[: model.detections_per_img]
+        return boxes[keep], scores[keep], labels[keep]
+
+
+def students() -> dict[str, nn.Module]:
+    """The networks by name."""
+    shared = ("SELF_TRAIN.SIZES", (SIDE,), "TEST.SCORE_THRESHOLD", THRESHOLD)
+    made = {}
+    for kind, channels in (("fcos", 64), ("fcos", 128), ("faster_rcnn", 128), ("faster_rcnn", 256)):
+        words = ("SELF_TRAIN.DETECTOR", kind, "SELF_TRAIN.CHANNELS", channels, *shared)
+        cfg = load_cfg("photos_pcl_lite0", words)
+        made[f"{kind}, {channels} channels"] = make_network(build_student(cfg, pretrained=False).eval())
+    return made
+
+
+def make_session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def export(network: nn.Module, path: Path) -> None:
+    with torch.no_grad():
+        if isinstance(network, SSDLite):
+            program = torch.export.export(network.eval(), (torch.zeros(3, SIDE, SIDE).byte(),))
+        else:
+            program = export_student(network)
+    save_program(program, "onnx", path, inputs=INPUTS, outputs=OUTPUTS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("folder", type=Path)
+    folder, repeats = (options := parser.parse_args()).folder, options.repeats
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    images = [torch.randint(256, (3, SIDE, SIDE)).byte() for _ in range(8)]
+    sessions, sizes, parameters = {}, {}, {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, network in {**students(), "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
+        path, small = (folder / f"{name.replace(', ', '_')}{suffix}" for suffix in (".onnx", "_int8.onnx"))
+        if not small.exists():
+            export(network, path)
+            quantize_onnx(path, small, images)
+        for case, file in ((name, path), (f"{name}, int8", small)):
+            sessions[case], sizes[case] = make_session(file), file.stat().st_size / 1e6
+            parameters[case] = sum(each.numel() for each in network.parameters()) / 1e6
+        print(f"exported {name}", flush=True)
+    seconds: dict[str, list[float]] = {name: [] for name in sessions}
+    for turn in range(repeats):
+        for name, session in sessions.items():
+            begin = time.process_time()
+            session.run(None, {"image": images[turn % len(images)].numpy()})
+            seconds[name].append(time.process_time() - begin)
+    rows = [
+        Row(name, parameters[name], sizes[name], 1e3 * min(each), 1 / min(each))
+        for name, each in seconds.items()
+    ]
+    report("one_stage", torch.device("cpu"), rows)
+
+
+if __name__ == "__main__":
+    main()

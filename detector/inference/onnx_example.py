@@ -1,0 +1,30 @@
+"""Find objects in pictures with an exported network. It needs numpy, onnxruntime and Pillow alone.
+
+python example.py onnx.onnx PICTURE ...
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+
+def main(network: str, *pictures: str) -> None:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime  # reads the variable
+
+    classes = json.loads(Path(__file__).with_name("preprocess.json").read_text("utf-8"))["classes"]
+    session = onnxruntime.InferenceSession(network, providers=["CPUExecutionProvider"])
+    for picture in pictures:
+        turned = ImageOps.exif_transpose(Image.open(picture)).convert("RGB")
+        image = np.ascontiguousarray(np.asarray(turned).transpose(2, 0, 1))  # (3, H, W) uint8
+        for box, score, label in zip(*session.run(None, {"image": image}), strict=True):
+            if score > 0.3:
+                print(picture, classes[label], f"{score:.2f}", *box.round().astype(int))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,1 +1,0 @@
-"""A self-contained HTML report of a run: SVG charts, pictures as data URIs, no script."""

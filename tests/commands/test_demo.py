@@ -1,0 +1,58 @@
+"""`detector demo`: from nothing to a report, in a folder of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detector.commands import demo as module
+from detector.commands.main import main
+from detector.utils.errors import UserError
+
+# As a user starts it, in a folder that is no checkout, with a hundredth of the images and of the steps.
+SCRIPT = """
+import sys
+from pathlib import Path
+from detector.commands.demo import demo
+keys = "PROPOSALS.MODE grid PROPOSALS.MAX_COUNT 50 SOLVER.MAX_ITER 2 SELF_TRAIN.MAX_ITER 1 DATASETS.WORKERS 0"
+print(demo(Path(sys.argv[1]), [*keys.split(), "DEVICE", "cpu"], train=6, test=3))
+"""
+
+
+def test_a_folder_gets_the_images_the_run_and_the_report(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, "a demo"]
+    outputs = [
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True) for _ in "12"
+    ]
+    first, again = (output.stdout for output in outputs)
+    report = tmp_path / first.splitlines()[-1]
+    assert report.read_text().lower().startswith("<!doctype html>")
+    assert len(list((tmp_path / "a demo" / "toybox" / "JPEGImages").iterdir())) == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["a demo"]
+    assert "learned from tags alone: boxes with mAP50 " in first
+    assert "draws 6 images" in first
+    assert "draws" not in again  # nor is anything else done twice
+    assert again.count(", done: ") == 5
+
+
+@pytest.mark.parametrize("words", [[], ["--no-browser"]])
+def test_the_report_is_opened_unless_it_shall_not(words, tmp_path, monkeypatch, capsys) -> None:
+    opened = []
+    monkeypatch.setattr(module.webbrowser, "open", opened.append)
+    monkeypatch.setattr(module, "demo", lambda folder: folder / "report.html")
+    assert main(["demo", str(tmp_path / "a b"), *words]) == 0
+    assert opened == ([] if words else [f"file://{tmp_path}/a%20b/report.html"])
+    told = capsys.readouterr().out
+    assert f"report    {tmp_path}/a b/report.html\n" in told
+    assert told.endswith("next: detector init FOLDER_OF_PICTURES\n")
+
+
+def test_a_demo_that_fails_opens_nothing(tmp_path, monkeypatch, capsys) -> None:
+    def fail(folder: Path) -> Path:
+        raise UserError("no space")
+
+    monkeypatch.setattr(module.webbrowser, "open", lambda address: pytest.fail("opened"))
+    monkeypatch.setattr(module, "demo", fail)
+    assert main(["demo", str(tmp_path)]) == 2
+    assert "error: no space" in capsys.readouterr().err
