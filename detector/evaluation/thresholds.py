@@ -83,7 +83,7 @@ def tagged_hits(
         if is_told
     ]
     every = np.concatenate([np.zeros(0), *(own for own, _ in told)])
-    hits = np.concatenate([np.zeros(0), *(each for _, each in told)])
+    hits = np.concatenate([np.zeros(0), *(chances for _, chances in told)])
     return every, hits, per_image * int((tags & known & wanted).sum())
 
 
