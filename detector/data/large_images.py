@@ -1,4 +1,4 @@
-"""Pictures with more pixels than Pillow reads by default, of which a part is read at a time."""
+"""Reads parts of pictures that have more pixels than Pillow reads by default."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from detector.data.tiff_parts import tiff_parts
 from detector.utils.errors import DataError
 
 _BAND = 1024  # rows that are read at a time to reduce a picture
-_PILLOW_BYTES = 4  # of a pixel
+_PILLOW_BYTES = 4  # per pixel
 
 
 class LargeImage:

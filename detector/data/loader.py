@@ -152,7 +152,7 @@ class TestDataset(Dataset):
         return len(self.source.image_ids)
 
     def __getitem__(self, index: int) -> Views | Iterator[Views]:
-        """The test passes of an image; of one that is cut those of each tile, one after the other."""
+        """The test passes of an image; if it is cut, those of each tile, one after the other."""
         image = read_parts(self.source, index) if self.tiling else self.source.read_image(index)
         sample = _sample(
             self.source, self.proposals, index, image, self.min_size, self.max_count, self.tiling
@@ -210,7 +210,7 @@ def tiled_views(
 ) -> Iterator[Views]:
     """The tiles of an image as read, those that have proposals, each with all test passes; at least one.
 
-    They are made when they are asked for, so that one of them is in memory at a time. Of the proposals of a
+    They are made on demand, so that only one of them is in memory. Of the proposals of a
     tile, as of those of an image without tiles, the first `max_count` are kept.
 
     Args:

@@ -23,10 +23,10 @@ _COLOR_JPEG = 6, 7  # YCbCr, which the decoder of JPEG turns to RGB
 
 
 def tiff_parts(path: str | Path) -> Callable[[int, int, int, int], Tensor] | None:
-    """What reads a part x1, y1, x2, y2 of a TIFF file as (3, y2 - y1, x2 - x1) uint8 RGB.
+    """A function that reads a part x1, y1, x2, y2 of a TIFF file as (3, y2 - y1, x2 - x1) uint8 RGB.
 
-    None where the file is no TIFF, is not stored as uint8 gray, RGB or RGBA in tiles or strips of up to 128
-    MB, is to be turned, or where tifffile is not installed.
+    None if the file is not a TIFF, is not stored as uint8 gray, RGB or RGBA in tiles or strips of up to 128
+    MB, has an orientation, or if tifffile is not installed.
     """
     try:
         import tifffile  # optional
@@ -64,7 +64,7 @@ def _segment(page: "tifffile.TiffPage") -> tuple[int, int]:
 
 
 class _Parts:
-    """Reads parts of a page; a thread at a time."""
+    """Reads parts of a page, for one thread at a time."""
 
     def __init__(self, path: str | Path, file: "tifffile.TiffFile", page: "tifffile.TiffPage"):
         self.path, self.file, self.page = path, file, page
@@ -88,7 +88,7 @@ class _Parts:
         return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
 
     def _decode(self, index: int) -> np.ndarray:
-        """The pixels (h, w, samples) of a segment; those used last are kept."""
+        """The pixels (h, w, samples) of a segment; recently used ones are cached."""
         if index in self.cache:
             self.cache.move_to_end(index)
             return self.cache[index]

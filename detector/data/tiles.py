@@ -110,7 +110,7 @@ def tile_pixels(image: Tensor | LargeImage, tile: Tensor, size: int) -> Tensor:
 
 
 def cut_view(image: Tensor | LargeImage, tiles: Tensor, row: int, tiling: Tiling) -> Tensor:
-    """What a student sees of a picture (3, H, W) uint8 as tile `row`; as the last one the whole, reduced.
+    """The image of tile `row` of a picture (3, H, W) uint8 for a student; the last one is the whole, reduced.
 
     Args:
         tiles: (T, 4) of :meth:`Tiling.boxes`.

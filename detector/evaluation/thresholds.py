@@ -33,8 +33,8 @@ def choose_thresholds(
 ) -> list[Threshold]:
     """For each of C classes the threshold of the highest F1 in all images together.
 
-    In images with ground-truth boxes, true positives are those of `voc_ap`; in the others, tags tell what
-    probably is one, see :func:`tagged_hits`. So a few boxes count for what they are, and many decide.
+    In images with ground-truth boxes, true positives are those of `voc_ap`; in the others they are estimated
+    from tags, see :func:`tagged_hits`. So few boxes have little influence, and many decide.
 
     Args:
         detections: of each of N images, best first, down to low scores.
@@ -59,7 +59,7 @@ def choose_thresholds(
 def tagged_hits(
     scores: Sequence[np.ndarray], tags: Tensor, known: Tensor, wanted: Tensor
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """What tags tell of the detections of one class: scores and hits (D,), and the objects.
+    """Estimate true positives of one class from tags: scores and hits (D,), and the number of objects.
 
     An image with the tag is expected to hold as many objects as, on average, detections score more than half
     of the best of their image. Its best detections count as true positives up to that number: of 1.4 objects
@@ -70,7 +70,7 @@ def tagged_hits(
         scores: (D,) of the detections of the class in each of N images, best first.
         tags: (N,) bool, whether an image is tagged with the class.
         known: (N,) bool.
-        wanted: (N,) bool, the images to tell of; the others count for the number of objects in an image.
+        wanted: (N,) bool, the images to evaluate; the others only count for the mean number of objects.
     """
     shown = (tags & known).tolist()
     counts = [

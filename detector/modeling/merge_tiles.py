@@ -1,6 +1,6 @@
-"""Detections in the tiles of a large picture, merged to those of the picture.
+"""Merges the detections in the tiles of a large picture.
 
-Neighboring tiles overlap, so an object is found in several of them, and as a part where an edge cuts it.
+Neighboring tiles overlap, so an object may be found in several of them, or as a part where an edge cuts it.
 """
 
 from collections.abc import Sequence
@@ -11,28 +11,28 @@ from torch import Tensor
 from detector.layers import batched_nms
 from detector.structures import Detections, box_area, box_intersection
 
-_NEAR = 2.0  # pixels: a box that ends so near to an inner edge of its tile is cut by it
-_COVERED = 0.7  # share of a cut box that lies in an uncut one of its class, of which it is a part
-_AGREE = 0.5  # IoU, in what two tiles have in common, of two cut boxes that are parts of one object
-_RIVAL = 0.3  # share of the score of a box that another one must have to stand for it, or be joined to it
+_NEAR = 2.0  # pixels: a box that ends this near to an inner edge of its tile counts as cut
+_COVERED = 0.7  # least share of a cut box in an uncut one of its class to be a part of it
+_AGREE = 0.5  # least IoU, in the overlap of two tiles, of two cut boxes that are parts of one object
+_RIVAL = 0.3  # least share of a box's score that another one needs to replace it or be joined to it
 _OUTWARD = torch.tensor([-1.0, -1.0, 1.0, 1.0])
 
 
 def merge_tiles(found: Sequence[Detections], tiles: Tensor, *, nms_threshold: float) -> Detections:
     """The detections of a picture, best first, on the CPU.
 
-    1. A cut box goes where an uncut one of its class, of another tile, covers it and reaches the edges that
-       cut it, or where it is a slice of up to 2 pixels.
-    2. Of those left, the ones that agree in what their tiles have in common are joined, at most one of each
-       tile: the box is that around all of them, and its score their best.
+    1. A cut box is dropped if an uncut one of its class, from another tile, covers it and reaches the edges
+       that cut it, or if it is a slice of up to 2 pixels.
+    2. The remaining cut boxes that agree in the overlap of their tiles are joined, at most one per tile, to
+       the box around all of them, with the best of their scores.
     3. Non-maximum suppression in each class, as within a tile.
 
     Objects that touch stay apart if tiles overlap: each is whole in a tile, or its parts agree with each
     other and no others.
 
     Args:
-        found: of each tile, on the CPU, in pixels of the picture.
-        tiles: (T, 4) xyxy int64. The last is the whole picture, whose edges cut nothing.
+        found: the detections in each tile, on the CPU, in pixels of the picture.
+        tiles: (T, 4) xyxy int64. The last is the whole picture, whose edges cut no box.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored is dropped.
     """
     rows = torch.arange(len(tiles)).repeat_interleave(
@@ -63,7 +63,7 @@ def merge_tiles(found: Sequence[Detections], tiles: Tensor, *, nms_threshold: fl
 
 
 def _covered(parts: Detections, rows: Tensor, cuts: Tensor, tiles: Tensor, whole: Detections) -> Tensor:
-    """(P,) bool, whether a box of `whole` stands for a cut box.
+    """(P,) bool, whether a box of `whole` replaces a cut box.
 
     Args:
         rows: (P,) int64, the tile of each part.
@@ -108,10 +108,9 @@ def _group(parts: Detections, rows: Tensor, cuts: Tensor, tiles: Tensor) -> Tens
 
 
 def _agreeing(parts: Detections, rows: Tensor, cuts: Tensor, tiles: Tensor) -> Tensor:
-    """Pairs (N, 2) of parts that agree in what their tiles have in common; each pair in both orders.
+    """Pairs (N, 2) of parts that agree in the overlap of their tiles; each pair in both orders.
 
-    Tiles that do not overlap, and boxes where they are cut, are taken to be a little larger than they are, so
-    that they have something in common.
+    If tiles do not overlap, they and the cut sides of boxes are enlarged a little, so that they do.
     """
     overlap = bool((box_intersection(tiles[:1], tiles[1:-1]) > 0).any())  # of the first one, and so of all
     large, boxes = tiles.float(), parts.boxes  # (T, 4), (P, 4)
@@ -146,7 +145,7 @@ def _around(parts: Detections, group: Tensor) -> Detections:
 
 
 def _clip(boxes: Tensor, limits: Tensor) -> Tensor:
-    """Boxes (..., 4) clipped to limits (..., 4); inverted where they have nothing in common."""
+    """Boxes (..., 4) clipped to limits (..., 4); inverted if they do not overlap."""
     low = torch.maximum(boxes[..., :2], limits[..., :2])
     return torch.cat([low, torch.minimum(boxes[..., 2:], limits[..., 2:])], dim=-1)
 

@@ -209,7 +209,7 @@ def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):
         build_dataset(cfg, "train")
     table.write_text(table.read_text().replace(f"{first}.png,{first[:3]}", f"{first}.png,cat;dog"))
     with pytest.warns(
-        UserWarning, match=r"before a change of .*labels\.csv.* detector init --again --output"
+        UserWarning, match=r"older than changes of .*labels\.csv.* detector init --again --output"
     ):
         build_dataset(cfg, "train")
     assert main(["init", "--again"]) == 0
