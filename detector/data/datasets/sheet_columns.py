@@ -212,7 +212,11 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
             f"{path}: none of its columns has the classes ({_shown(header, below)}); that of their "
             "names needs the header `labels`, or each class a column with 0 and 1"
         )
-    zeros = (i for i in rest if keys[i] in _CONFIRMED and {*below[i]} in ({"0", "1"}, {"0"}))
+    zeros = (
+        i
+        for i in rest
+        if keys[i] in _CONFIRMED and {*below[i]} <= {"0", "1", "0.0", "1.0"} and {*below[i]} & {"0", "0.0"}
+    )
     confirmed = next(zeros, None) if len(labels) == 1 else None
     left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes, confirmed)]
     return Columns(

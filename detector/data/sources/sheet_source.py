@@ -137,11 +137,6 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
     names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
-    if denied := _denied(cells, columns):
-        names = [[] if place in denied else classes for place, classes in enumerate(names)]
-        notes.append(
-            f"{counted(len(denied), 'line has', 'lines have')} the confidence 0: no such object is shown"
-        )
     spelling, told = join_spellings(Counter(name for classes in [*names, *unknown] for name in classes))
     if notes := [*notes, *told]:
         warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
@@ -167,14 +162,6 @@ def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems
     return lines
 
 
-def _denied(cells: Sequence[Sequence[str]], columns: Columns) -> set[int]:
-    """Rows whose class is absent: Open Images has confidence 0 for that, and 1 for a class that is shown."""
-    for header, column in zip(columns.header, cells, strict=False):
-        if header.casefold() == "confidence" and {*column} <= {"0", "1", "0.0", "1.0"}:
-            return {place for place, cell in enumerate(column) if float(cell) == 0}
-    return set()
-
-
 def _names_of_rows(
     rows: Sequence[SheetRow], cells: Sequence[Sequence[str]], columns: Columns, problems: _Problems
 ) -> tuple[list[list[str]], list[list[str]], list[str]]:
@@ -190,7 +177,7 @@ def _names_of_rows(
         for known, new in zip(names, split, strict=True):
             known += new
     if columns.confirmed is not None:
-        denied = [place for place, cell in enumerate(cells[columns.confirmed]) if cell == "0"]
+        denied = [place for place, cell in enumerate(cells[columns.confirmed]) if float(cell) == 0]
         for place in denied:
             names[place].clear()
         title = columns.title(columns.confirmed)
