@@ -23,7 +23,7 @@ def test_each_stage_is_timed_and_nothing_is_written(cfg, tmp_path, capsys) -> No
     before = sorted(tmp_path.rglob("*"))
     seconds = announce(cfg, ALL)
     assert set(seconds) == set(ALL)
-    assert all(0 < each < 60 for each in seconds.values())
+    assert all(0 < spent < 60 for spent in seconds.values())
     assert sorted(tmp_path.rglob("*")) == before
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [*ALL, "in"]

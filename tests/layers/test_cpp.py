@@ -45,8 +45,10 @@ def test_a_program_calls_an_op(tmp_path: Path) -> None:
     configured = configure(tmp_path, PACKAGE)
     assert configured.returncode == 0, configured.stderr
     subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
-    printed = subprocess.run([tmp_path / "build/example"], capture_output=True, text=True, check=True).stdout
-    assert printed == "7.5\n"  # the mean of 0 to 15
+    folders = [Path(torch.__file__).parent / "lib", *Path(torch.__file__).parents[1].glob("nvidia/*/lib")]
+    options = {"env": {"LD_LIBRARY_PATH": ":".join(map(str, folders))}, "capture_output": True, "text": True}
+    run = subprocess.run([tmp_path / "build/example"], check=False, **options)
+    assert (run.stdout, run.stderr) == ("7.5\n", "")  # the mean of 0 to 15
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")
