@@ -10,10 +10,8 @@ from detector.data.tiles import tiles_of, to_view
 from detector.self_training.copy_paste import BoxedImage
 from detector.structures import box_area
 
-_WHOLE, _WITH_OBJECT = (
-    0.25,
-    0.5,
-)  # shares of the draws that show all of the picture, and a tile with an object
+# Shares of the draws that show all of the picture, and a tile with an object.
+_WHOLE, _WITH_OBJECT = 0.25, 0.5
 _VISIBLE = 0.25  # share of a box that a tile shows, with less of which it is background
 _LEAST_SIDE = 8  # pixels of a box in the reduced picture: with less it is background there
 
