@@ -10,10 +10,8 @@ from detector.data.images import read_image_size
 UPRIGHT, STORED = "upright", "stored"  # values of info.orientation in files that detector writes
 # CVAT writes COCO with Datumaro, which always adds this entry.
 _LICENSES_OF_CVAT = [{"name": "", "id": 0, "url": ""}]
-_LABEL_STUDIO = (
-    "Label Studio",
-    "Label Studio Converter",
-)  # values of info.contributor; the second is of brush masks
+# Values of info.contributor; the second is of brush masks.
+_LABEL_STUDIO = ("Label Studio", "Label Studio Converter")
 
 
 def drawn_upright(content: Mapping[str, Any]) -> bool:

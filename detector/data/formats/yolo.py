@@ -276,9 +276,8 @@ def read_splits(folder: Path) -> list[tuple[str, str]]:
     if path.suffix in (".yaml", ".yml"):
         content = _read_yaml(path)
         base = PurePosixPath(str(content.get("path") or "").replace("\\", "/"))
-        base = (
-            PurePosixPath() if not (folder / base).is_dir() else base
-        )  # else it is a path of another machine
+        if not (folder / base).is_dir():  # it is a path of another machine
+            base = PurePosixPath()
     else:
         lists = [*folder.glob("*.data"), *folder.glob("data/*.data")]
         lines = read_text(lists[0], "YOLO data set").split("\n") if lists else ()
