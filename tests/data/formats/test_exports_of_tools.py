@@ -434,7 +434,7 @@ def test_what_may_be_wrong_is_told(tmp_path, files, told):
 def test_a_class_that_open_images_denies_is_not_shown(tmp_path):
     table = "ImageID,Source,LabelName,Confidence\na,verification,/m/01,1\na,verification,/m/02,0\n"
     write(tmp_path, {"a.jpg": "", "b.jpg": "", "t.csv": f"{table}b,verification,/m/02,1\n"})
-    with pytest.warns(UserWarning, match="1 line has the confidence 0"):
+    with pytest.warns(UserWarning, match="1 line with 0 in 'Confidence'"):
         found = {each.name: each.labels for each in find_tags(tmp_path, None)[0]}
     assert found == {"a.jpg": ("/m/01",), "b.jpg": ("/m/02",)}
 
