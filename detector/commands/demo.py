@@ -1,4 +1,4 @@
-"""Draw a small data set, train a detector on its tags in two minutes, and open the report.
+"""Draw a small data set, train a detector on its tags in five minutes, and open the report.
 
     detector demo [FOLDER] [--no-browser]
 
@@ -17,7 +17,7 @@ from detector.data.toybox import draw_toybox
 from detector.utils.command_line import next_step
 from detector.utils.files import read_json
 
-# Half of the images and of the steps of configs/toybox_pcl.yaml, or less: two minutes on two cores.
+# Half of the images and of the steps of configs/toybox_pcl.yaml, or less: five minutes on two cores.
 STEPS = {
     "SOLVER.MAX_ITER": 900,
     "SOLVER.PICTURE_PERIOD": 90,
