@@ -39,7 +39,7 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
             stacklevel=2,
         )
     if all(parts):
-        return parts[0], parts[1], "the existing splits"
+        return parts[0], parts[1], "the splits that are there"
     if any(parts):
         there, missing = ("train", "test") if parts[0] else ("test", "train")
         tagged = parts[0] or parts[1]

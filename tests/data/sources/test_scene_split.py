@@ -17,7 +17,7 @@ def test_splits_that_are_there_stay():
     found = [
         Tagged(Path(f"/{i}.jpg"), ("cat",), split=split) for i, split in enumerate(["train", "val", "train"])
     ]
-    assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the existing splits")
+    assert split_pictures(found) == ([found[0], found[2]], [found[1]], "the splits that are there")
 
 
 def test_pictures_in_none_of_the_splits_are_counted():
