@@ -36,6 +36,8 @@ from detector.modeling.backbones.build import load_pretrained
 from detector.modeling.build import build_criterion, build_model
 from detector.self_training.box_loader import BoxDataset
 from detector.self_training.build import build_box_loader, build_student
+from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.fcos import FCOS
 from detector.self_training.scoring import score_images
 from detector.self_training.self_train import student_cfg
 from detector.self_training.teacher import distort_images
@@ -73,11 +75,12 @@ def announce(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
             raise
         return {}
     student = cfg.self_train.max_iter + cfg.self_train.teacher_steps
+    kind = (FCOS if cfg.self_train.detector == "fcos" else FasterRCNN).kind
     about = {
         "propose": f"boxes to choose among, {cfg.proposals.mode}",
         "train": f"{cfg.solver.max_iter} steps of {cfg.model.method}",
         "test": f"the weak detector on {cfg.datasets.test_split}",
-        "self-train": f"its boxes, {student} steps of a Faster R-CNN, its test",
+        "self-train": f"its boxes, {student} steps of the {kind}, its test",
     }
     if is_main():
         for name in about:
