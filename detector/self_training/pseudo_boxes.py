@@ -23,7 +23,7 @@ from detector.self_training.choose import mean_scores
 from detector.self_training.fuse import SOURCES, Source, Support, Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
-from detector.self_training.trials import best_sources, try_sources
+from detector.self_training.trials import HALVES, best_sources, try_sources
 from detector.structures import Detections
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import UserError
@@ -157,7 +157,8 @@ def _fuse(
     names, trials = training_set.dataset.class_names, folder / "trials"
     trust = trust_of(training_set, [supports.get(i) for i in range(len(training_set.dataset))])
     values = trust.describe(names)
-    if cfg.self_train.trial_share:
+    drawn = len(training_set.dataset) if factors is None else np.count_nonzero(factors)
+    if cfg.self_train.trial_share and drawn >= HALVES:
         pseudo: dict[Source, Path] = {}
         with sync_errors():
             for source in SOURCES:

@@ -52,14 +52,13 @@ def try_sources(
         folder: for the runs; one that is complete is not made again.
         found_by, factors: as of :func:`train_detector`.
     """
-    short, count = trial_cfg(cfg), len(dataset)
-    halves = np.random.default_rng(cfg.seed).permutation(count) % HALVES
-    shown, known = tags
+    short, (shown, known) = trial_cfg(cfg), tags
+    learned = np.ones(len(dataset)) if factors is None else factors
+    halves = _halves(learned > 0, cfg.seed)
     found: dict[Source, np.ndarray] = {}
     for source in SOURCES:
         of_halves = []
         for half in range(HALVES):
-            learned = np.ones(count) if factors is None else factors
             run = folder / f"{source}_{half}"
             run.mkdir(exist_ok=True)
             if not (run / "model_final.pt").exists():
@@ -78,6 +77,13 @@ def best_sources(image_aps: Mapping[Source, np.ndarray]) -> list[Source]:
     order: Sequence[Source] = ("both", "teacher", "tags")
     values = np.nan_to_num([image_aps[source] for source in order], nan=-1.0)  # (3, C)
     return [order[row] for row in values.argmax(axis=0)]
+
+
+def _halves(drawn: np.ndarray, seed: int) -> np.ndarray:
+    """(N,) 0 or 1 for each image at random; of those that are drawn (N,), as many of each, or one more."""
+    order = np.random.default_rng(seed).permutation(len(drawn))
+    order = np.concatenate([order[drawn[order]], order[~drawn[order]]])
+    return np.argsort(order) % HALVES
 
 
 def _score(
