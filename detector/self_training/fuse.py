@@ -30,6 +30,7 @@ from detector.structures import Detections, Scores, TeacherBoxes, box_area, box_
 
 Source = Literal["tags", "both", "teacher"]  # whose boxes of a class are learned
 SOURCES: tuple[Source, ...] = get_args(Source)
+ADVICE: dict[Source, str] = {"tags": "not", "both": "with tags", "teacher": "alone"}  # to use the teacher
 
 _SAME = 0.5  # IoU from which two boxes of a class count as one object
 _BESIDE = 0.1  # IoU from which two boxes compete for the same place

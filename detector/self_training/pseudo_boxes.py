@@ -20,7 +20,7 @@ from detector.evaluation.summary import write_json
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import Student, build_pseudo_boxes
 from detector.self_training.choose import mean_scores
-from detector.self_training.fuse import SOURCES, Source, Support, Trust, estimate_trust, fuse, support
+from detector.self_training.fuse import ADVICE, SOURCES, Source, Support, Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
 from detector.self_training.trials import HALVES, best_sources, try_sources
@@ -152,7 +152,7 @@ def _fuse(
 ) -> dict[int, Detections]:
     """The boxes joined with those of the teacher; writes FOLDER/teacher.json, the trust in its classes.
 
-    With SELF_TRAIN.TRIAL_SHARE, each class learns from the source that is best for the trial students.
+    With SELF_TRAIN.TRIAL_SHARE, each class learns from the source that is best for trial students.
     """
     names, trials = training_set.dataset.class_names, folder / "trials"
     trust = trust_of(training_set, [supports.get(i) for i in range(len(training_set.dataset))])
@@ -172,7 +172,7 @@ def _fuse(
         trust = trust.learn_from(sources)
         for c, name in enumerate(names):
             percent = {of: round(100 * float(found[c]), 2) for of, found in image_aps.items()}
-            values[name] |= {"image_AP": percent, "learned_from": sources[c]}
+            values[name] |= {"image_AP": percent, "advice": ADVICE[sources[c]]}
     if is_main():
         write_json(folder / "teacher.json", values)
         for name, of_class in values.items():
@@ -182,12 +182,28 @@ def _fuse(
 
 
 def _reason(of_class: Mapping[str, Any]) -> str:
-    """What is learned of a class, and why, from its values in teacher.json."""
-    text = f"trust {of_class['of_boxes']:.2f}, {of_class['advice']}"
-    if "image_AP" not in of_class:
-        return text
-    image_aps = ", ".join(f"{source} {value:.1f}" for source, value in of_class["image_AP"].items())
-    return f"{text}; learned from {of_class['learned_from']} (image AP: {image_aps})"
+    """The advice for a class and its reasons, from its values in teacher.json."""
+    image_aps = of_class.get("image_AP", {}).items()
+    tried = "".join(f", image AP from {source} {value:.1f}" for source, value in image_aps)
+    return f"{of_class['advice']}: trust {of_class['of_boxes']:.2f}{tried}"
+
+
+def find_trials(folder: Path, training_set: TrainingSet) -> dict[str, dict[str, Any]]:
+    """The image AP of each source and the advice, of each class, where a student in `folder` has tried them.
+
+    {}: none has, or with another teacher.
+    """
+    for run in (folder / "round_1", folder):
+        if not (run / "teacher.json").is_file() or not (run / _ORIGIN).is_file():
+            continue
+        data, part = read_json(run / _ORIGIN).get("data", {}), "boxes of the teacher"
+        if data.get(part) == training_set.describe().get(part):
+            values = read_json(run / "teacher.json")
+            keys = "image_AP", "advice"
+            return {
+                name: {key: each[key] for key in keys} for name, each in values.items() if keys[0] in each
+            }
+    return {}
 
 
 def _join(training_set: TrainingSet, boxes: Mapping[int, Detections], trust: Trust) -> dict[int, Detections]:
