@@ -198,8 +198,8 @@ def _tune(
         keys = " ".join(f"{key} {value}" for key, value in trial.keys.items())
         print(f"{trial.recall:17.3f}{trial.num_boxes:12.0f}{trial.milliseconds:14.0f}   {keys}")
     if command:
-        keys_and_values = (str(each) for pair in trials[0].keys.items() for each in pair)
-        next_step("detector", *command, *(each.replace(" ", "") for each in keys_and_values))
+        keys_and_values = (str(word) for pair in trials[0].keys.items() for word in pair)
+        next_step("detector", *command, *(word.replace(" ", "") for word in keys_and_values))
         return
     print("next: write the first into the config, then make the proposals\nPROPOSALS:")
     for key, value in trials[0].keys.items():

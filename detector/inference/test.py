@@ -158,7 +158,7 @@ def test(
                 metrics["truth"] = describe_truth(test_set, train_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
                 write_figures(
-                    cfg, outputs, metrics, [each.detections for each in results], test_set, train_set
+                    cfg, outputs, metrics, [result.detections for result in results], test_set, train_set
                 )
                 remove_results(outputs.folder / "results", key)
         return outputs.folder, gather(metrics)[0]

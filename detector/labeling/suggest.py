@@ -112,7 +112,7 @@ def _suggest(
     chosen = [found.images[row] for row in rows]
     if drawing != weights:
         drawn = student_boxes(drawing, training_set, [left[row] for row in rows], str(device))
-        chosen = [each.image for each in drawn]
+        chosen = [boxes.image for boxes in drawn]
     image_ids = (find_id(image.name, dataset.image_ids) for image in chosen)
     outputs.write("images.txt", "".join(f"{image_id}\n" for image_id in image_ids).encode())
     for name, content in encode_all(formats, chosen, dataset.class_names, folder):

@@ -209,10 +209,10 @@ def streams(train_set: AnnotatedImages, folder: Path, paths: Sequence[Path]) -> 
     snapshots = []
     for path in paths:
         snapshots.append((int(path.stem), load_attention(path)))
-        for each in snapshots[-1][1]:
-            if len(each.labels) and int(each.labels.max()) >= len(train_set.class_names):
+        for image in snapshots[-1][1]:
+            if len(image.labels) and int(image.labels.max()) >= len(train_set.class_names):
                 raise DataError(
-                    f"snapshot {path} has label {int(each.labels.max())}, but {train_set.name} has only "
+                    f"snapshot {path} has label {int(image.labels.max())}, but {train_set.name} has only "
                     f"{len(train_set.class_names)} classes; remove the file or pass the DATASETS of the run"
                 )
     if not snapshots[-1][1]:

@@ -35,6 +35,7 @@ from detector.self_training.pyramids import (
     load_torchvision_weights,
     torchvision_pyramid,
 )
+from detector.self_training.random_sizes import RandomSizes
 from detector.self_training.tile_views import clip_to_tile
 from detector.structures import Detections, ReviewedBoxes, Scores
 from detector.utils.errors import ConfigError, UserError
@@ -55,24 +56,28 @@ def build_student(cfg: Settings, *, pretrained: bool = True) -> Student:
     """
     options, backbone, classes = cfg.self_train, cfg.self_train.backbone, len(cfg.datasets.classes)
     of_torchvision = backbone not in ("small", "timm")
+    transform = RandomSizes(
+        options.sizes,
+        options.max_size,
+        TORCHVISION.mean if of_torchvision else cfg.input.mean,
+        TORCHVISION.std if of_torchvision else cfg.input.std,
+        options.scale_jitter,
+    )
     shared: dict[str, Any] = {
-        "sizes": options.sizes,
-        "max_size": options.max_size,
-        "scale_jitter": options.scale_jitter,
         "pseudo_weight": options.pseudo_weight,
-        "mean": TORCHVISION.mean if of_torchvision else cfg.input.mean,
-        "std": TORCHVISION.std if of_torchvision else cfg.input.std,
         "score_threshold": student_threshold(cfg.test),
         "max_detections": cfg.test.max_detections,
     }
     pyramid, small = build_pyramid(options, cfg.model.backbone.timm_name, pretrained), backbone == "small"
     model: Student
     if options.detector == "fcos":
-        model = fcos(pyramid, classes, convs=2 if small else 4, test_places=options.test_proposals, **shared)
+        convs = 2 if small else 4
+        model = fcos(pyramid, classes, transform, convs=convs, test_places=options.test_proposals, **shared)
     else:
         model = faster_rcnn(
             pyramid,
             classes,
+            transform,
             size=SMALL_SIZE if small else TORCHVISION_SIZE,
             rois=options.rois,
             test_proposals=options.test_proposals,
