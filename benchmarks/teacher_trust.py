@@ -36,8 +36,8 @@ from detector.config import load_cfg
 from detector.data.build import build_training_set, name_classes
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals.file import JoinedProposals
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.self_training.build import build_pseudo_boxes
 from detector.self_training.fuse import Support, estimate_trust, fuse, select, support
 from detector.self_training.networks import predict_all, restore_network
@@ -129,7 +129,7 @@ def measure(data_set: str, run: str, seeds: int, images: int, overrides: Sequenc
     indices = range(0, len(dataset), -(-len(dataset) // (images or len(dataset))))
     teachers = all_teachers(dataset, seeds)
     joined = [torch.cat([found[index].boxes for found in teachers.values()]) for index in range(len(dataset))]
-    choose = build_pseudo_boxes(cfg, training_set, of_student=False)
+    choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=False)
     if run in DETECTORS:
         scored = _simulated(DETECTORS[run], dataset, indices, joined)
     else:
@@ -138,7 +138,7 @@ def measure(data_set: str, run: str, seeds: int, images: int, overrides: Sequenc
         model = restore_network(cfg, load_checkpoint(weights), weights, "weak")
         boxes = dict(zip(dataset.image_ids, joined, strict=True))
         proposals, precision = JoinedProposals(training_set.proposals, boxes), torch.device("cpu")
-        scored = predict_all(cfg, model, dataset, indices, build_precision(cfg, precision), proposals)
+        scored = predict_all(cfg, model, dataset, indices, Precision(cfg.precision, precision), proposals)
     ours, shown = [], torch.from_numpy(training_set.labels())
     supports: dict[str, list[Support]] = {name: [] for name in teachers}
     for index, scores in zip(indices, scored, strict=True):

@@ -11,8 +11,8 @@ import torch
 from detector.config import Settings
 from detector.data.build import build_training_set, name_classes
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.pictures import contact_sheet, draw_detections
 from detector.evaluation.summary import align
@@ -96,13 +96,15 @@ def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> dict[st
     """What a weak detector says of images that the teacher has seen, evenly spread, by their ids."""
     device = find_device(cfg.device)
     checkpoint = load_checkpoint(weights)
-    check_class_names(cfg, checkpoint, weights)
+    check_class_names(cfg.datasets.classes, checkpoint, weights)
     model = restore_network(cfg, checkpoint, weights, "weak").to(device)
     dataset, teacher = training_set.dataset, training_set.teacher
     indices = [index for index, image_id in enumerate(dataset.image_ids) if image_id in teacher]
     indices = indices[:: -(-len(indices) // _MOST) or 1]
-    scores = predict_all(cfg, model, dataset, indices, build_precision(cfg, device), training_set.proposals)
-    choose = build_pseudo_boxes(cfg, training_set, of_student=False)
+    scores = predict_all(
+        cfg, model, dataset, indices, Precision(cfg.precision, device), training_set.proposals
+    )
+    choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=False)
     found, (shown, _) = {}, tags_of(training_set)
     for index, each in zip(indices, scores, strict=True):
         image_id = dataset.image_ids[index]

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from detector import __version__
 from detector.config import Settings
-from detector.data.build import build_dataset, test_max_sizes, test_side
+from detector.data.build import build_dataset, build_splits, test_max_sizes, test_side
 from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
@@ -164,8 +164,7 @@ def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
 
 def quantize_checked(path: Path, cfg: Settings) -> dict[str, Any]:
     """Quantize a file of ONNX in its place with training images, and measure what that costs in AP."""
-    splits = cfg.datasets.train_split, cfg.datasets.test_split
-    train_set, test_set = (build_dataset(cfg, split) for split in splits)
+    train_set, test_set = build_splits(cfg)
     paths = spread([train_set.image_path(i) for i in range(len(train_set))], _CALIBRATION)
     whole, count = mean_ap(load_program("onnx", path), test_set, _MEASURED)
     quantize_onnx(path, path, map(open_image, paths))
@@ -280,8 +279,8 @@ def describe(cfg: Settings) -> dict[str, Any]:
         "outputs": OUTPUTS,
         "classes": cfg.datasets.classes,
         "sizes": inputs.test_sizes,
-        "side": test_side(cfg),
-        "max_sizes": test_max_sizes(cfg),
+        "side": test_side(cfg.input),
+        "max_sizes": test_max_sizes(cfg.input),
         "inclusive_rois": inputs.inclusive_rois,
         "flip": inputs.test_flip,
         "least_side": LEAST_SIDE,

@@ -28,7 +28,7 @@ from detector.data.images import read_image
 from detector.data.proposals import Proposals
 from detector.data.proposals.search import Finder
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.build import build_optimizer, build_train_options
 from detector.engine.loop import Step
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, set_tf32
@@ -120,7 +120,7 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
                 build_model(trial.cfg)  # the first time imports packages, which no stage does again
                 began = time.perf_counter()
                 weak = build_model(trial.cfg).to(device)
-                load_pretrained(trial.cfg, weak)
+                load_pretrained(trial.cfg.model, trial.cfg.input, weak)
                 trial.starting += time.perf_counter() - began
             of_step = trial.weak_step(weak) if "train" in done else 0.0
             of_image = trial.weak_image(weak) if "test" in done or "self-train" in done else 0.0
@@ -227,7 +227,7 @@ class _Trial:
 
     @property
     def precision(self) -> Precision:
-        return build_precision(self.cfg, self.device)
+        return Precision(self.cfg.precision, self.device)
 
     @property
     def num_tested(self) -> int:
@@ -266,7 +266,7 @@ class _Trial:
         model = build_student(cfg).to(self.device)
         if cfg.self_train.strong_views:
             model.register_forward_pre_hook(distort_images)
-        source, tiling = _OneBox(self.train_set.dataset), build_tiling(cfg)
+        source, tiling = _OneBox(self.train_set.dataset), build_tiling(cfg.input)
         images = BoxDataset(
             source,  # type: ignore[arg-type]
             flip=cfg.input.flip,
@@ -312,8 +312,8 @@ class _Trial:
         batches: Iterable,
     ) -> float:
         model.train()
-        timed, options = _Timed(batches), build_train_options(cfg)
-        step = Step(model, criterion, build_optimizer(cfg, model), options, self.precision, 0)
+        timed, options = _Timed(batches), build_train_options(cfg.solver, cfg.seed)
+        step = Step(model, criterion, build_optimizer(cfg.solver, model), options, self.precision, 0)
         step(1, timed, check=True)
         waited, searched, began = timed.seconds, self._searched, time.perf_counter()
         for count in itertools.count(1):

@@ -84,7 +84,7 @@ def init(
     train, val, reason_of_split = split_pictures(tagged, split_by)
     if not train or not val:
         raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
-    classes, tested = ({label for each in part for label in each.labels} for part in (train, val))
+    classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
     if unseen := sorted(tested - classes):
         raise DataError(
             f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does: correct "
@@ -96,7 +96,7 @@ def init(
     folder.mkdir()  # of two commands at a time one fails
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
-            lines = (each.row(with_boxes=split == VAL) for each in rows)
+            lines = (picture.row(with_boxes=split == VAL) for picture in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
         record_source(folder, pictures, labels)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
@@ -138,14 +138,14 @@ def _describe_data(
     output: Path,
 ) -> None:
     """Print the classes, the split and the size of the objects."""
-    classes = sorted({label for each in train for label in each.labels})
+    classes = sorted({label for picture in train for label in picture.labels})
     num_classes = counted(len(classes), "class", "classes")
     print(f"labels   {source}: {len(tagged)} pictures, {num_classes} ({shortened(classes)})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
-    if boxed := sum(each.boxes is not None for each in val):
+    if boxed := sum(picture.boxes is not None for picture in val):
         measured = counted(boxed, "picture", "pictures")
         print(f"boxes    of {measured} to test on, which measure the detector; all others are left out")
-    sides = [side for each in tagged for side in each.sides]
+    sides = [side for picture in tagged for side in picture.sides]
     if sides and not load_cfg(output).input.tile:
         print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")
 
@@ -166,12 +166,14 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     before = {split: read_table(find_table(folder, split))[0] for split in (TRAIN, VAL)}
     old = {row.file: (split, row) for split, rows in before.items() for row in rows}
     parts = dict(zip((TRAIN, VAL), split_pictures(tagged)[:2], strict=True))
-    if not any(each.split for each in tagged):
-        everything = [(split, each) for split, part in parts.items() for each in part]
+    if not any(picture.split for picture in tagged):
+        everything = [(split, picture) for split, part in parts.items() for picture in part]
         parts = {TRAIN: [], VAL: []}
-        for split, each in everything:
-            parts[old[each.entry][0] if each.entry in old else split].append(each)
-    classes, tested = ({label for each in parts[split] for label in each.labels} for split in (TRAIN, VAL))
+        for split, picture in everything:
+            parts[old[picture.entry][0] if picture.entry in old else split].append(picture)
+    classes, tested = (
+        {label for picture in parts[split] for label in picture.labels} for split in (TRAIN, VAL)
+    )
     if unseen := sorted(tested - classes):
         raise DataError(
             f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does"
@@ -179,15 +181,16 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     dropped, changed = [], 0
     for split, part in parts.items():
         rows = []
-        for each in part:
-            boxes = each.boxes if split == VAL else None
-            _, known = old.get(each.entry, (split, None))
-            changed += known is None or {*known.labels} != {*each.labels}
+        for picture in part:
+            boxes = picture.boxes if split == VAL else None
+            _, known = old.get(picture.entry, (split, None))
+            same_labels = known is not None and {*known.labels} == {*picture.labels}
+            changed += not same_labels
             if boxes is None and known is not None and known.boxes is not None:
-                agree = {*known.labels} == {*each.labels}
-                boxes = known.boxes if agree else None
-                dropped += [] if agree else [each.name]
-            rows.append(Row(0, each.entry, each.labels, boxes, () if boxes is not None else each.unknown))
+                boxes = known.boxes if same_labels else None
+                dropped += [] if same_labels else [picture.name]
+            unknown = () if boxes is not None else picture.unknown
+            rows.append(Row(0, picture.entry, picture.labels, boxes, unknown))
         replace_table(find_table(folder, split), rows)
     record_source(folder, pictures, labels)
     if dropped:
@@ -196,14 +199,14 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
             f"now and are left out, though the tables of before (.bak) have them: {shortened(dropped, 3)}",
             stacklevel=2,
         )
-    gone = len(old.keys() - {each.entry for each in tagged})
+    gone = len(old.keys() - {picture.entry for picture in tagged})
     print(
         f"labels   {source}: {changed} of {len(tagged)} pictures are new or have other labels, "
         f"{gone} are gone"
     )
     print(f"split    {len(parts[TRAIN])} to train on, {len(parts[VAL])} to test on, as before where known")
     print(f"written  the tables of {folder}; those of before are kept as .bak, {output} is as it was")
-    if new := sum(each.entry not in old for each in tagged):
+    if new := sum(picture.entry not in old for picture in tagged):
         print(
             f"missing  proposals of {counted(new, 'picture', 'pictures')}: delete proposals.npz in {folder}"
         )
@@ -213,7 +216,7 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
 
 
 def _check_free(output: Path, folder: Path, pictures: Path) -> None:
-    """Raise where something is in the way, in words by which nobody deletes pictures."""
+    """Raise if a file is in the way; the message must not lead anybody to delete pictures."""
     if folder.resolve() in (pictures.resolve(), *pictures.resolve().parents):
         raise FileExistsError(
             f"{output} would have its tables in {folder}, where the pictures are: name another config with "
@@ -267,15 +270,18 @@ def _choose_tiles(values: dict[str, Any], tagged: Sequence[Tagged], tile: str) -
     """Write INPUT.TILE into the values of a config; returns what to say of it, "" if pictures are not cut."""
     if tile != "auto" and not tile.isdecimal():
         raise UserError(f"--tile is {tile!r}, expected auto or a number of pixels, 0 for no tiles")
-    sizes = [each.size or read_image_size(each.file) for each in tagged[:: len(tagged) // _MEASURED + 1]]
+    sizes = [
+        picture.size or read_image_size(picture.file) for picture in tagged[:: len(tagged) // _MEASURED + 1]
+    ]
     longest = statistics.median(max(size) for size in sizes)
     size = max(values.get("INPUT", {}).get("TEST_SIZES", load_cfg(_RECIPE).input.test_sizes))
-    sides = [side * longest for each in tagged for side in each.sides]
+    sides = [side * longest for picture in tagged for side in picture.sides]
     side = choose_tile(longest, sides, size) if tile == "auto" else int(tile)
     if not side:
         return ""
     values["INPUT"] = {**values.get("INPUT", {}), "TILE": side}
-    count = len(Tiling(side).boxes(*(round(statistics.median(each)) for each in zip(*sizes, strict=True))))
+    heights, widths = zip(*sizes, strict=True)
+    count = len(Tiling(side).boxes(round(statistics.median(heights)), round(statistics.median(widths))))
     known = (
         f"and a quarter of the objects less than {quartile(sides):.0f}" if sides else "objects are unknown"
     )

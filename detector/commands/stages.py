@@ -12,7 +12,7 @@ from detector.commands.forecast import announce
 from detector.commands.propose import make_proposals
 from detector.commands.self_train import self_train_and_test
 from detector.config import Settings, check_resumable, load_cfg, parse_cfg
-from detector.data.build import build_dataset, build_proposals, build_training_set, name_classes
+from detector.data.build import build_splits, build_training_set, name_classes
 from detector.data.proposals import load_proposals
 from detector.data.training_set import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
@@ -209,9 +209,8 @@ def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
     folder = result.parent
     if stage == "propose":
         proposals = load_proposals(result)
-        train_set = build_dataset(cfg, cfg.datasets.train_split)
-        build_proposals(cfg, train_set, proposals)
-        build_proposals(cfg, build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split), proposals)
+        for dataset in build_splits(cfg):
+            proposals.check(dataset)
     if stage == "report":
         return not is_current(folder)
     if stage not in ("test", "self-train"):
@@ -221,8 +220,8 @@ def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
         return True  # the stage refuses to go on, and says what to do
     own = load_cfg(folder / "config.yaml")
     metrics, key = read_json(result), results_key(own, folder / "model_final.pt", stage == "self-train")
-    splits = (own.datasets.test_split, own.datasets.train_split)
-    truth = describe_truth(*(build_dataset(own, split) for split in splits))
+    train_set, test_set = build_splits(own)
+    truth = describe_truth(test_set, train_set)
     # An older version did not write the key.
     return metrics.get("results_key", key) != key or bool(changed_data(metrics.get("truth"), truth))
 
@@ -238,7 +237,7 @@ def check_same_run(cfg: Settings, weights: Path) -> None:
     checkpoint = load_checkpoint(weights)
     training_set = build_training_set(cfg)
     cfg = name_classes(cfg, training_set.dataset)
-    check_class_names(cfg, checkpoint, weights)
+    check_class_names(cfg.datasets.classes, checkpoint, weights)
     with reading(weights, "checkpoint"):
         check_resumable(checkpoint["config"], cfg, "weak")
     check_same_data(weights.parent, training_set.describe())

@@ -502,10 +502,10 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 
 def _settings_of(kind: type, prefix: str, values: Mapping[str, Any]) -> Any:
     fields = {}
-    for each in dataclasses.fields(kind):
-        name = f"{prefix}{each.name.upper()}"
-        fields[each.name] = (
-            values[name] if name in values else _settings_of(cast(type, each.type), f"{name}.", values)
+    for field_ in dataclasses.fields(kind):
+        name = f"{prefix}{field_.name.upper()}"
+        fields[field_.name] = (
+            values[name] if name in values else _settings_of(cast(type, field_.type), f"{name}.", values)
         )
     return kind(**fields)
 

@@ -184,7 +184,9 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
     if "optimizer" not in checkpoint:
         raise UserError(f"{path} has weights only; resuming needs a file of the checkpoints folder")
     groups, saved = optimizer.state_dict()["param_groups"], checkpoint["optimizer"]
-    parameters = dict(enumerate(each for group in optimizer.param_groups for each in group["params"]))
+    parameters = dict(
+        enumerate(parameter for group in optimizer.param_groups for parameter in group["params"])
+    )
     expected = _OPTIMIZER_STATE.get(type(optimizer).__name__)
     with reading(path, "checkpoint"):  # names the file where the state has another form
         if [len(group["params"]) for group in saved["param_groups"]] != [len(g["params"]) for g in groups]:

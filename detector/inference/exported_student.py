@@ -89,7 +89,7 @@ class StudentNetwork(nn.Module):
             first = torch.minimum(source.floor(), size[axis] - 1)
             second = torch.minimum(first + 1, size[axis] - 1)
             weight = (source - first).reshape(shape)
-            near, far = (pixels.index_select(axis + 1, each.long()) for each in (first, second))
+            near, far = (pixels.index_select(axis + 1, rows.long()) for rows in (first, second))
             pixels = near * (1 - weight) + far * weight
             inside = inside * (places < resized[axis]).float().reshape(shape)
         return ((pixels / 255 - self.mean) / self.std * inside)[None]
@@ -116,9 +116,9 @@ class FasterRCNNNetwork(StudentNetwork):
             moves = deltas[0].unflatten(0, (-1, 4)).permute(2, 3, 0, 1).reshape(-1, 4)
             likely = objectness[0].permute(1, 2, 0).reshape(-1)
             # Boxes without area, which are dropped below, fill up a map that has too few to choose among.
-            filled = (torch.cat([each, torch.zeros(count, 4)]) for each in (moves, anchors))
+            filled = (torch.cat([values, torch.zeros(count, 4)]) for values in (moves, anchors))
             best, rows = torch.cat([likely, torch.full((count,), -torch.inf)]).topk(count)
-            boxes.append(network.box_coder.decode_single(*(each[rows] for each in filled)))
+            boxes.append(network.box_coder.decode_single(*(values[rows] for values in filled)))
             logits.append(best)
         found, scores = clip(torch.cat(boxes), resized), torch.cat(logits).sigmoid()
         levels = torch.arange(len(maps)).repeat_interleave(count, output_size=len(found))

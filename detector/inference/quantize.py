@@ -61,7 +61,7 @@ def quantize_onnx(path: Path, quantized: Path, images: Iterable[Tensor]) -> None
                 quant_format=QuantFormat.QDQ,
                 op_types_to_quantize=["Conv"],
                 nodes_to_exclude=[
-                    name for name, weight in weights.items() if any(each in weight for each in _OUTPUTS)
+                    name for name, weight in weights.items() if any(output in weight for output in _OUTPUTS)
                 ],
                 per_channel=True,
                 activation_type=QuantType.QUInt8,

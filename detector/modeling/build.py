@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from detector.config import Settings
+from detector.config.settings import ClusterSettings, DropBlockSettings, ModelSettings, TestSettings
 from detector.modeling.backbones.build import build_backbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
@@ -34,7 +35,7 @@ from detector.structures import Detections, Scores
 
 def build_model(cfg: Settings) -> WeakRCNN:
     """The detector with random weights."""
-    backbone = build_backbone(cfg)
+    backbone = build_backbone(cfg.model.backbone, image_by_image=cfg.precision == "float32")
     options = cfg.model.box_features
     box_features = BoxFeatures(
         backbone.out_channels,
@@ -44,7 +45,7 @@ def build_model(cfg: Settings) -> WeakRCNN:
         widths=options.widths,
         dropout=options.dropout,
         drop_cells=options.drop_cells,
-        drop_block=build_drop_block(cfg, backbone.out_channels),
+        drop_block=build_drop_block(cfg.model.drop_block, backbone.out_channels),
         context=options.context,
         chunk=options.chunk,
     )
@@ -63,7 +64,7 @@ def build_model(cfg: Settings) -> WeakRCNN:
         box_features,
         head,
         image_head,
-        build_regression(cfg, box_features.out_features),
+        build_regression(cfg.model, num_classes, box_features.out_features),
         pixel_mean=cfg.input.mean,
         pixel_std=cfg.input.std,
         recompute_backbone=cfg.model.backbone.recompute,
@@ -75,9 +76,8 @@ def build_model(cfg: Settings) -> WeakRCNN:
     return model
 
 
-def build_drop_block(cfg: Settings, channels: int) -> ConcreteDropBlock | None:
+def build_drop_block(options: DropBlockSettings, channels: int) -> ConcreteDropBlock | None:
     """MIST's concrete drop block for pooled features (N, channels, S, S); None: it is disabled."""
-    options = cfg.model.drop_block
     if not options.enabled:
         return None
     return ConcreteDropBlock(
@@ -93,27 +93,28 @@ def build_drop_block(cfg: Settings, channels: int) -> ConcreteDropBlock | None:
     )
 
 
-def build_regression(cfg: Settings, in_features: int) -> RegressionBranch | StreamRegression | None:
+def build_regression(
+    model: ModelSettings, num_classes: int, in_features: int
+) -> RegressionBranch | StreamRegression | None:
     """The module that regresses boxes from the features of proposals; None: there is none."""
-    options = cfg.model.regression
+    options = model.regression
     if not options.enabled:
         return None
-    num_classes = len(cfg.datasets.classes)
     if options.per_stream:
-        return StreamRegression(in_features, num_classes, cfg.model.streams)
+        return StreamRegression(in_features, num_classes, model.streams)
     return RegressionBranch(
-        in_features, num_classes, score_weight=options.score_weight, init_std=cfg.model.head_std
+        in_features, num_classes, score_weight=options.score_weight, init_std=model.head_std
     )
 
 
 def build_criterion(cfg: Settings) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
-    refinement, options = build_refinement(cfg), cfg.model.regression
+    refinement, options = build_refinement(cfg.model.method, cfg.clusters), cfg.model.regression
     regression: RegressionLoss | StreamRegressionLoss | None = None
     if options.enabled and options.per_stream:
         regression = StreamRegressionLoss(options.weight, options.box_reduction)
     elif options.enabled:
-        labels = _refinement(cfg, "oicr") if options.labels == "top1" else refinement
+        labels = _refinement(cfg.clusters, "oicr") if options.labels == "top1" else refinement
         assert labels is not None  # the config rejects regression with WSDDN, which has no clusters
         regression = RegressionLoss(labels, options.weight, options.box_reduction)
     return Criterion(
@@ -124,24 +125,23 @@ def build_criterion(cfg: Settings) -> Criterion:
     )
 
 
-def build_refinement(cfg: Settings) -> Refinement | None:
+def build_refinement(method: str, options: ClusterSettings) -> Refinement | None:
     """The pseudo-label rule and the loss of the refinement streams; None for WSDDN, which has none."""
-    method, options = cfg.model.method, cfg.clusters
     if method == "wsddn":
         return None
     if method == "pcl":
         chosen = {"graph_iou": options.graph_iou, "max_centers": options.max_centers}
-        return _refinement(cfg, "pcl", chosen, loss=cluster_loss)
+        return _refinement(options, "pcl", chosen, loss=cluster_loss)
     if method == "mist":
         if options.suppression == "any":
             rule = partial(suppressed_by_any, top_share=options.top_share, nms_iou=options.nms_iou)
-            return _refinement(cfg, rule)
-        return _refinement(cfg, "mist", {"top_share": options.top_share, "nms_iou": options.nms_iou})
-    return _refinement(cfg, "oicr")
+            return _refinement(options, rule)
+        return _refinement(options, "mist", {"top_share": options.top_share, "nms_iou": options.nms_iou})
+    return _refinement(options, "oicr")
 
 
 def _refinement(
-    cfg: Settings,
+    clusters: ClusterSettings,
     rule: Literal["oicr", "pcl", "mist"] | Rule,
     options: Mapping[str, Any] | None = None,
     loss: Loss = cross_entropy_loss,
@@ -151,21 +151,21 @@ def _refinement(
         rule,
         options or {},
         loss,
-        member_iou=cfg.clusters.member_iou,
-        ignore_iou=cfg.clusters.ignore_iou,
-        ignore_cover=cfg.clusters.ignore_cover,
-        cover_iou=cfg.clusters.cover_iou,
+        member_iou=clusters.member_iou,
+        ignore_iou=clusters.ignore_iou,
+        ignore_cover=clusters.ignore_cover,
+        cover_iou=clusters.cover_iou,
     )
 
 
 def build_postprocess(
-    cfg: Settings, score_threshold: float | Tensor | None = None
+    test: TestSettings, score_threshold: float | Tensor | None = None
 ) -> Callable[[Scores], Detections]:
     """From the scores of an image's proposals to its detections; None: those above TEST.SCORE_THRESHOLD."""
     return partial(
         postprocess,
-        score_threshold=cfg.test.score_threshold if score_threshold is None else score_threshold,
-        nms_threshold=cfg.test.nms,
-        max_per_class=cfg.test.max_per_class,
-        max_detections=cfg.test.max_detections,
+        score_threshold=test.score_threshold if score_threshold is None else score_threshold,
+        nms_threshold=test.nms,
+        max_per_class=test.max_per_class,
+        max_detections=test.max_detections,
     )

@@ -13,8 +13,8 @@ from torch import Tensor
 from detector.config import KEYS, Settings
 from detector.data.reviewed import reviewed_counts
 from detector.data.training_set import TrainingSet, changed_data
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.summary import write_json
 from detector.modeling.weak_rcnn import WeakRCNN
@@ -106,8 +106,8 @@ def find_pseudo_boxes(
             write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": data})
         dataset = training_set.dataset
         own = range(rank(), len(dataset), world_size())
-        choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], Student))
-        precision = build_precision(cfg, device)
+        choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=isinstance(models[0], Student))
+        precision = Precision(cfg.precision, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
     boxes, supports = dict[int, Detections](), dict[int, Support]()
     shown = torch.from_numpy(training_set.labels())  # (N, C)
@@ -240,5 +240,5 @@ def tags_of(training_set: TrainingSet) -> tuple[Tensor, Tensor]:
 
 def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | Student:
     checkpoint = load_checkpoint(weights)
-    check_class_names(cfg, checkpoint, weights)
+    check_class_names(cfg.datasets.classes, checkpoint, weights)
     return restore_network(cfg, checkpoint, weights, model).to(device)

@@ -120,7 +120,8 @@ def numbers(values: Iterable[float]) -> str:
 
 
 def learning_rate(cfg: Settings) -> str:
-    return f"{base_lr(cfg):g}, gradients {'summed' if cfg.solver.gradient_reduction == 'sum' else 'averaged'}"
+    reduction = "summed" if cfg.solver.gradient_reduction == "sum" else "averaged"
+    return f"{base_lr(cfg.solver):g}, gradients {reduction}"
 
 
 def refinement_rate(cfg: Settings) -> str:
@@ -135,8 +136,8 @@ def warm_up(cfg: Settings) -> str:
 
 def total_decay(cfg: Settings) -> str:
     """The sum over steps of learning rate times weight decay."""
-    factor = build_lr_factor(cfg)
-    total = sum(factor(i) for i in range(cfg.solver.max_iter)) * base_lr(cfg) * cfg.solver.weight_decay
+    factor = build_lr_factor(cfg.solver)
+    total = sum(factor(i) for i in range(cfg.solver.max_iter)) * base_lr(cfg.solver) * cfg.solver.weight_decay
     return f"{total:.4f}"
 
 
@@ -147,7 +148,7 @@ def training_side(cfg: Settings) -> str:
 
 def caps(cfg: Settings) -> str:
     # A size of the longest side is the longer side itself.
-    return "none" if test_side(cfg) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg)))
+    return "none" if test_side(cfg.input) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg.input)))
 
 
 def detections(cfg: Settings) -> str:
@@ -174,7 +175,7 @@ def drop_block(cfg: Settings) -> str:
     options, solver = cfg.model.drop_block, cfg.solver
     if not options.enabled:
         return "none"
-    step = base_lr(cfg) * solver.drop_block_lr_factor * options.gradient_factor
+    step = base_lr(cfg.solver) * solver.drop_block_lr_factor * options.gradient_factor
     later = f", x {solver.drop_block_gamma:g} at each fall" if solver.drop_block_gamma else ""
     return f"{options.norm} norm, width {options.width}, step {step:g}{later}"
 
@@ -186,13 +187,13 @@ ROWS: dict[str, Callable[[Settings], str]] = {
         f"more than {c.proposals.min_size:g} px" if c.proposals.min_size else "any"
     ),
     "image labels": lambda c: f"{'with' if c.datasets.difficult_labels else 'without'} difficult objects",
-    "images per step": lambda c: str(images_per_step(c)),
+    "images per step": lambda c: str(images_per_step(c.solver)),
     "learning rate": learning_rate,
     "that of the refinement heads": refinement_rate,
     "weight decay": lambda c: f"{c.solver.weight_decay:g}",
     "steps": lambda c: str(c.solver.max_iter),
     "learning rate falls at": lambda c: numbers(c.solver.steps),
-    "images in all": lambda c: str(c.solver.max_iter * images_per_step(c)),
+    "images in all": lambda c: str(c.solver.max_iter * images_per_step(c.solver)),
     "sum over steps of lr x weight decay": total_decay,
     "warm-up": warm_up,
     "momentum at the falls": lambda c: "scaled" if c.solver.scale_momentum else "kept",
@@ -208,9 +209,9 @@ ROWS: dict[str, Callable[[Settings], str]] = {
     "training sizes": lambda c: numbers(c.input.train_sizes),
     "of the side": training_side,
     "test sizes": lambda c: numbers(c.input.test_sizes),
-    "of which side": test_side,
+    "of which side": lambda c: test_side(c.input),
     "cap on the longer side in testing": caps,
-    "test passes": lambda c: str(len(build_test_transforms(c))),
+    "test passes": lambda c: str(len(build_test_transforms(c.input))),
     "score threshold": lambda c: f"{c.test.score_threshold:g}",
     "most detections": detections,
 }
