@@ -15,8 +15,8 @@ from torch import Tensor
 
 from detector.config import Settings, with_values
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.evaluation.voc import image_ap
 from detector.self_training.fuse import SOURCES, Source
 from detector.self_training.networks import predict_all, restore_network
@@ -93,7 +93,7 @@ def _score(
     model = restore_network(cfg, load_checkpoint(weights), weights, "student").to(device)
     own, best = indices[rank() :: world_size()], dict[int, Tensor]()
     for index, found in zip(
-        own, predict_all(cfg, model, dataset, own, build_precision(cfg, device)), strict=True
+        own, predict_all(cfg, model, dataset, own, Precision(cfg.precision, device)), strict=True
     ):
         scores = found.scores.float().cpu()  # (R, C)
         best[index] = torch.cat([scores, torch.zeros(1, scores.shape[1])]).amax(dim=0)
