@@ -22,10 +22,9 @@ def main(network: str, *pictures: str) -> None:
         turned = ImageOps.exif_transpose(Image.open(picture)).convert("RGB")
         images = np.asarray(turned).transpose(2, 0, 1)[
             None
-        ]  # (1, 3, H, W) uint8; more are padded to one size
-        sizes = np.array([images.shape[2:]])  # (1, 2) int64, without the padding
-        found = session.run(None, {"images": np.ascontiguousarray(images), "sizes": sizes})
-        for box, score, label, _ in zip(*found, strict=True):
+        ]  # (1, 3, H, W) uint8; a batch is padded to one size
+        inputs = {"images": np.ascontiguousarray(images), "sizes": np.array([images.shape[2:]])}
+        for box, score, label, _ in zip(*session.run(None, inputs), strict=True):
             if score > 0.3:
                 print(picture, classes[label], f"{score:.2f}", *box.round().astype(int))
 
