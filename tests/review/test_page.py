@@ -152,7 +152,7 @@ def boxes_of(state: dict) -> list[tuple[str, list[int], str]]:
 
 
 def test_enter_accepts_all_and_goes_on(page, running: Running) -> None:
-    assert page.locator("g.box").count() == 2
+    assert page.locator("#boxes li").count() == 2
     page.keyboard.press("Enter")
     until(page, "document.getElementById('name').textContent === '1.png'")
     state = saved(page, running)
@@ -281,8 +281,8 @@ def test_the_grid_rejects_what_is_clicked_and_accepts_the_rest(page, running: Ru
     statuses = [boxes_of(running.store.state(number))[1][2] for number in range(1, 5)]
     assert sorted(statuses) == ["accepted", "accepted", "accepted", "rejected"]
     page.keyboard.press("g")
-    page.locator("g.box.accepted").first.wait_for()
-    assert page.locator("g.box.accepted").count() == 1
+    page.locator("#boxes li.accepted").first.wait_for()
+    assert page.locator("#boxes li.accepted").count() == 1
 
 
 def test_what_the_server_did_not_get_is_sent_when_it_is_back(page, running: Running) -> None:
@@ -300,7 +300,7 @@ def test_an_image_of_another_person_is_told(page, running: Running) -> None:
     page.mouse.move(*place(page, 250, 150))
     page.keyboard.press("x")
     page.get_by_text("somebody else works on image 1").wait_for()
-    until(page, "document.querySelectorAll('g.box').length === 2")  # as before
+    until(page, "document.querySelectorAll('#boxes li.proposed').length === 2")  # as before
 
 
 def test_zoom_pan_brightness_magnifier_and_theme(page) -> None:
@@ -359,7 +359,7 @@ def test_300_boxes_are_on_the_screen_50_ms_after_a_key(browser, tmp_path: Path) 
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     try:
         page.goto(f"http://127.0.0.1:{running.port}/?token=t")
-        until(page, "document.querySelectorAll('g.box').length === 300")
+        until(page, "document.querySelectorAll('#boxes li').length === 300")
         page.evaluate(TIMED)
         keys = ["."] + 8 * [".", "a", "ArrowRight", "x", ",", "Control+z"]
         for number, key in enumerate(keys, start=1):

@@ -43,6 +43,22 @@ export function drag(box, handle, [dx, dy], { width, height }, least = 2) {
   return [x1, y1, x2, y2];
 }
 
+// Where the handles of a box are, as shares of its width and height.
+export const HANDLES = { nw: [0, 0], n: [0.5, 0], ne: [1, 0], e: [1, 0.5], se: [1, 1], s: [0.5, 1], sw: [0, 1], w: [0, 0.5] };
+
+// The handle of a box [x, y, width, height] of the screen that is nearest to a place and within reach; null: none. The
+// middle of a small box is left free, so that it can be moved.
+export function handleAt([x, y, width, height], [px, py], reach) {
+  const inside = contains([x, y, x + width, y + height], [px, py]);
+  let least = inside ? Math.min(reach, width / 3, height / 3) : reach;
+  let nearest = null;
+  for (const [name, [u, v]] of Object.entries(HANDLES)) {
+    const away = Math.hypot(px - x - u * width, py - y - v * height);
+    if (away <= least) [nearest, least] = [name, away];
+  }
+  return nearest;
+}
+
 // The smallest of the boxes under a point: a small one is not hidden by a large one.
 export function smallestAt(boxes, point) {
   const under = boxes.filter((each) => contains(each.box, point));
