@@ -50,7 +50,7 @@ DETECTOR = str(ROOT / "detector" / "__main__.py")  # what the command `detector`
 # Arguments appended to a command so that it takes about a second: fewer and smaller images, fewer steps.
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
-    "benchmarks/make_doom.py": "--train 3 --test 1",
+    "benchmarks/make_doom.py": "--train 2 --test 1",
     "detector export": "--count 4",
     "detector propose": "--workers 1",
     "detector train": _SMALL,

@@ -142,8 +142,8 @@ def test_an_exported_student_finds_what_the_student_finds(
     kind: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Faster R-CNN in ONNX is exported by docs/export.md, which tests/test_docs.py follows."""
-    for package in ("onnxscript", "onnxruntime") if form == "onnx" else ():
-        pytest.importorskip(package)
+    if form == "onnx":
+        onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
     run = make_run(tmp_path / "run")
     # tests/chaos has MobileNet, which takes longer
     make_student(run, "SELF_TRAIN.BACKBONE", "small", "SELF_TRAIN.DETECTOR", kind)
@@ -169,6 +169,8 @@ def test_an_exported_student_finds_what_the_student_finds(
     torch.testing.assert_close(scores, expected.scores, atol=1e-4, rtol=0)
     assert json.loads((folder / "preprocess.json").read_text())["classes"] == list(CLASSES)
     if form == "onnx":
+        texts = {each.key: each.value for each in onnx.load(folder / "onnx.onnx").metadata_props}
+        assert texts["names"] == '{"0": "bird", "1": "<b>car</b> & co", "2": "fish"}'
         Image.fromarray(PIXELS).save(folder / "picture.png")
         pairs = zip(expected.names, expected.scores.tolist(), strict=True)
         expected = [f"{name} {score:.2f}" for name, score in pairs if score > 0.3]

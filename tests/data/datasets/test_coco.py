@@ -332,7 +332,7 @@ OUTSIDE = ["../train/b.jpg", "/b.jpg", "..\\b.jpg", "", "b\n.jpg"]
         *((changed("annotations", bbox=box), "image b has the box [") for box in NOT_FINITE),
         *((changed("annotations", bbox=box), f"1 has the bbox {box!r}, expected 4") for box in NO_BOXES),
         *(
-            (changed("annotations", **{f"{kind}_id": value}), f"{kind}_id {value!r}, which is the id of no {kind}")
+            (changed("annotations", **{f"{kind}_id": value}), f"_id {value!r}, which is the id of no {kind}")
             for kind in ("image", "category")
             for value in UNKNOWN
         ),
