@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from random_run import make_run, make_student
+from random_run import make_student, make_toybox_run
 
 from detector.commands.main import main
-from detector.commands.propose import make_proposals as propose
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.data.formats import review_import
-from detector.data.toybox import CLASSES, draw_toybox
 from detector.labeling import suggest as suggesting
 from detector.labeling.label import import_reviewed
 from detector.labeling.suggest import RULES, suggest
@@ -26,13 +24,7 @@ pytestmark = pytest.mark.usefixtures("process_as_before")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with random weights on a Toybox of 8 training images, with its proposals."""
-    folder = tmp_path_factory.mktemp("few")
-    draw_toybox(folder / "toybox", train=8, test=2)
-    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
-    run = make_run(folder / "run", *words, "OUTPUT_DIR", str(folder / "run"), classes=CLASSES)
-    propose(config_file=run / "config.yaml", workers=1)
-    return run
+    return make_toybox_run(tmp_path_factory.mktemp("few"), train=8)
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from random_run import make_run, make_student
+from random_run import make_student, make_toybox_run
 
 from detector.commands.main import main
-from detector.commands.propose import make_proposals as propose
 from detector.data.formats import FORMATS, review_import
-from detector.data.toybox import CLASSES, draw_toybox
 from detector.labeling.suggest import suggest
 from detector.review.session import Session, open_session
 from detector.utils.errors import DataError, UserError
@@ -25,13 +23,7 @@ pytestmark = pytest.mark.usefixtures("process_as_before")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with random weights on a Toybox of 6 training images, with its proposals."""
-    folder = tmp_path_factory.mktemp("few")
-    draw_toybox(folder / "toybox", train=6, test=2)
-    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
-    run = make_run(folder / "run", *words, "OUTPUT_DIR", str(folder / "run"), classes=CLASSES)
-    propose(config_file=run / "config.yaml", workers=1)
-    return run
+    return make_toybox_run(tmp_path_factory.mktemp("few"), train=6)
 
 
 def opened(run: Path, file: Path, *words: object, **options) -> Session:

@@ -4,18 +4,13 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from review_cases import CLASSES, make_store, new_image
+from review_cases import CLASSES, new_image
 
 from detector.data.formats import review_import
 from detector.data.labeled_box import LabeledBox
 from detector.review import store as storing
 from detector.review.store import ORDERS, Busy, NewImage, Store
 from detector.utils.errors import DataError, UserError
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return make_store(tmp_path)
 
 
 def names(images: list[dict]) -> list[str]:
