@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import open_browser
 from PIL import Image
 from review_cases import CLASSES, new_image
 
@@ -17,7 +18,6 @@ from detector.data.formats import review_import
 from detector.data.labeled_box import LabeledBox
 from detector.review.store import Store
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PAGE = Path(__file__).parents[2] / "detector" / "review" / "page"
 BIRD, CAR = CLASSES
 
@@ -76,14 +76,8 @@ class Running:
 @pytest.fixture(scope="module")
 def browser() -> Iterator:
     pytest.importorskip("starlette", reason="needs starlette")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser_path is None:
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
