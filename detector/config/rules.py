@@ -87,7 +87,6 @@ def _network_rules(cfg: Settings) -> Rules:
     yield ":" not in backbone.timm_name, "MODEL.BACKBONE.TIMM_NAME", expected
     named = backbone.name != "timm" or backbone.timm_name != ""
     yield named, "MODEL.BACKBONE.TIMM_NAME", f"the name of a timm network, {because}"
-    yield backbone.name == "vgg16" or backbone.last_relu, "MODEL.BACKBONE.LAST_RELU", f"True, {because}"
     fits = student.backbone in ("timm", "small") or student.channels == 256
     yield fits, "SELF_TRAIN.CHANNELS", f"256, because SELF_TRAIN.BACKBONE is {student.backbone!r}"
     fine = student.detector != "fcos" or student.backbone != "mobilenet_v3"
@@ -107,10 +106,7 @@ def _regression_rules(cfg: Settings) -> Rules:
     branch, has_streams = cfg.model.regression, cfg.model.method != "wsddn"
     because = "because MODEL.METHOD is 'wsddn'"
     yield has_streams or branch.labels == "top1", "MODEL.REGRESSION.LABELS", f"'top1', {because}"
-    if branch.per_stream:
-        yield has_streams, "MODEL.REGRESSION.PER_STREAM", f"False, {because}"
-        because = "because MODEL.REGRESSION.ENABLED is False"
-        yield branch.enabled, "MODEL.REGRESSION.PER_STREAM", f"False, {because}"
-        because = "because with MODEL.REGRESSION.PER_STREAM there is no branch with classes of its own"
+    if branch.enabled and cfg.model.method == "mist_wetectron":
+        because = "because with MODEL.METHOD 'mist_wetectron' there is no branch with classes of its own"
         yield branch.labels == "top1", "MODEL.REGRESSION.LABELS", f"'top1', {because}"
         yield branch.score_weight == 1, "MODEL.REGRESSION.SCORE_WEIGHT", f"1, {because}"
