@@ -18,14 +18,22 @@ _REPLACED: dict[str, tuple[Any, Any]] = {
     "CLUSTERS.SUPPRESSION": ("greedy", "any"),
 }
 
+_REMOVED: dict[str, Any] = {"INPUT.TEST_MAX_SIZES": [0]}  # by their defaults
+
 
 def in_todays_keys(pairs: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The pairs of a whole config, without the keys that MODEL.METHOD mist_wetectron stands for.
+    """The pairs of a whole config, without keys that are gone.
 
     Raises:
-        ConfigError: they are neither the defaults nor those of the code of MIST's authors; names one.
+        ConfigError: one of them has a value that no key of today stands for; names it.
     """
-    left = {key: value for key, value in pairs.items() if key not in _REPLACED}
+    for key, default in _REMOVED.items():
+        if pairs.get(key, default) != default:
+            raise ConfigError(
+                f"{source}: {key} is {describe_value(pairs[key])}, which this version does not support: "
+                "use the version that made the run, or train again"
+            )
+    left = {key: value for key, value in pairs.items() if key not in _REPLACED | _REMOVED}
     own = {key: pairs[key] for key in _REPLACED if key in pairs and _matters(key, pairs)}
     changed = {key: value for key, value in own.items() if value != _REPLACED[key][0]}
     if not changed:

@@ -46,9 +46,6 @@ def _list_rules(cfg: Settings) -> Rules:
     yield len(inputs.train_sizes) > 0, "INPUT.TRAIN_SIZES", "at least one size"
     yield len(inputs.test_sizes) > 0, "INPUT.TEST_SIZES", "at least one size"
     yield len(student.sizes) > 0, "SELF_TRAIN.SIZES", "at least one size"
-    count = len(inputs.test_sizes)
-    expected = f"one number, or as many as INPUT.TEST_SIZES, which has {count}"
-    yield len(inputs.test_max_sizes) in (1, count), "INPUT.TEST_MAX_SIZES", expected
     yield len(inputs.mean) == 3, "INPUT.MEAN", "3 numbers: red, green, blue"
     yield len(inputs.std) == 3, "INPUT.STD", "3 numbers: red, green, blue"
     sides, jitter = cfg.proposals.sides, student.scale_jitter

@@ -105,9 +105,6 @@ class InputSettings:
     test_side: Literal["same", "shortest", "longest"] = weak_key("same",
         "The side to which TEST_SIZES refer; same: as SIDE. The Caffe code of OICR and PCL measures the "
         "shortest in training and the longest in testing.", resume=ALWAYS)
-    test_max_sizes: tuple[int, ...] = weak_key((0,),
-        "Maximum length of the longer side for each of TEST_SIZES, or one for all; 0: MAX_SIZE.",
-        resume=ALWAYS)
     flip: bool = training_key(True, "Flip a training image horizontally with probability 0.5.")
     test_flip: bool = weak_key(True, "Test every size flipped as well.", resume=ALWAYS)
     inclusive_rois: bool = key(False,

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from detector.config import Settings, load_cfg
-from detector.data.build import build_test_transforms, test_max_sizes, test_side
+from detector.data.build import build_test_transforms, test_side
 from detector.engine.build import base_lr, build_lr_factor, images_per_step
 from detector.modeling.build import WETECTRON, build_drop_block
 
@@ -151,7 +151,7 @@ def training_side(cfg: Settings) -> str:
 
 def caps(cfg: Settings) -> str:
     # A size of the longest side is the longer side itself.
-    return "none" if test_side(cfg.input) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg.input)))
+    return "none" if test_side(cfg.input) == "longest" else numbers([cfg.input.max_size])
 
 
 def detections(cfg: Settings) -> str:

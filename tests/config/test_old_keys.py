@@ -67,6 +67,12 @@ def test_what_the_method_cannot_say_is_refused(pairs, key):
         in_todays_keys(pairs, "a.pt")
 
 
+def test_a_removed_key_may_have_its_default_alone():
+    assert in_todays_keys({"INPUT.TEST_MAX_SIZES": [0]}, "a.pt") == {}
+    with pytest.raises(ConfigError, match=r"a.pt: INPUT.TEST_MAX_SIZES is \[700\], which .* not support"):
+        in_todays_keys({"INPUT.TEST_MAX_SIZES": [700]}, "a.pt")
+
+
 def nested(pairs):
     content = {}
     for key, value in pairs.items():

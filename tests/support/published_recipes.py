@@ -18,7 +18,6 @@ COMMON = {
     "INPUT.SIDE": "shortest",
     "INPUT.MAX_SIZE": 2000,
     "INPUT.TEST_SIDE": "same",
-    "INPUT.TEST_MAX_SIZES": (0,),
     "INPUT.FLIP": True,
     "INPUT.TEST_FLIP": True,
     "INPUT.INCLUSIVE_ROIS": True,
