@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -45,10 +44,12 @@ def test_the_tables_of_host_times_are_generated_from_the_results() -> None:
 
 
 @pytest.mark.slow
-def test_the_schedule_is_timed() -> None:
+@pytest.mark.usefixtures("process_as_before")
+def test_the_schedule_is_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     script = next(path for path in FILES if path.name == "bench_schedule.py")
     words = ["PRECISION", "float32", "--small", "--device", "cpu", "--steps", "5"]  # bf16 takes 30 s on a CPU
     words += ["--workers", "0", "--case", "batches of 2, sorted"]
-    run = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert "batches of 2, sorted" in run.stdout
+    monkeypatch.setattr(sys, "argv", [str(script), *words])
+    monkeypatch.syspath_prepend(str(script.parent))
+    runpy.run_path(str(script), run_name="__main__")
+    assert "batches of 2, sorted" in capsys.readouterr().out

@@ -43,13 +43,14 @@ _SMALL = (
     "DEVICE cpu DATASETS.WORKERS 0 INPUT.TRAIN_SIZES (64,) INPUT.TEST_SIZES (64,)"
     " PROPOSALS.LONGEST_SIDE 48 MODEL.BOX_FEATURES.WIDTHS (16,) SOLVER.MAX_ITER 2 PROPOSALS.MAX_COUNT 50"
     " SELF_TRAIN.MAX_ITER 1 SELF_TRAIN.TEACHER_STEPS 0 SELF_TRAIN.SIZES (64,) SELF_TRAIN.IMAGES_PER_BATCH 1"
+    " TEST.PICTURES 1"
 )
 FOLDERS = "docs|tools|tests|benchmarks|configs|detector|csrc|layers|data|modeling|evaluation|engine"
 DETECTOR = str(ROOT / "detector" / "__main__.py")  # what the command `detector` runs
 # Arguments appended to a command so that it takes about a second: fewer and smaller images, fewer steps.
 SHORTER = {
     "tools/make_toybox.py": "--train 8 --test 4",
-    "benchmarks/make_doom.py": "--train 3 --test 1",
+    "benchmarks/make_doom.py": "--train 2 --test 1",
     "detector export": "--count 4",
     "detector propose": "--workers 1",
     "detector train": _SMALL,
@@ -79,7 +80,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def checkout(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, not_announced: None):
     """A current folder with tools, configs and data. Restores the global state that the tools set."""
     for name in ("tools", "configs", "benchmarks", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)

@@ -10,11 +10,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from browser import open_browser
 
 pytest.importorskip("mkdocs")
 
 ROOT = Path(__file__).parents[1]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess:
@@ -96,12 +96,9 @@ def test_style_sheets_load_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_a_page_on_the_disk_searches_without_a_network(site: Path) -> None:
-    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser_path is None:
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
-    playwright_api = pytest.importorskip("playwright.sync_api")
-    with playwright_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+    with open_browser() as browser:
+        from playwright.sync_api import TimeoutError as TooLate
+
         page = browser.new_page()
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
@@ -109,10 +106,9 @@ def test_a_page_on_the_disk_searches_without_a_network(site: Path) -> None:
         for _ in range(9):  # on a busy machine the search sometimes never gets ready: load the page again
             page.goto((site / "index.html").as_uri())
             page.fill("[data-md-component=search-query]", "roi_align")
-            with suppress(playwright_api.TimeoutError):
+            with suppress(TooLate):
                 result = page.wait_for_selector(".md-search-result__link", state="attached", timeout=20_000)
                 break
         assert result is not None
         assert ".html" in result.get_attribute("href")
-        browser.close()
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []

@@ -38,9 +38,11 @@ from detector.self_training.box_loader import BoxDataset
 from detector.self_training.build import build_box_loader, build_student
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.fcos import FCOS
+from detector.self_training.fuse import SOURCES
 from detector.self_training.scoring import score_images
 from detector.self_training.self_train import student_cfg
 from detector.self_training.teacher import distort_images
+from detector.self_training.trials import HALVES, trial_cfg
 from detector.structures import Annotation
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import (
@@ -133,6 +135,10 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
             training = trial.starting + share * steps * step
             batch = cfg.self_train.images_per_batch / world_size()
             training += share * cfg.self_train.teacher_steps * (step + batch * image)
+            if cfg.datasets.teacher and cfg.self_train.trial_share:
+                trials = len(SOURCES) * HALVES * trial_cfg(student_cfg(cfg)).solver.max_iter
+                scored = len(SOURCES) * len(trial.train_set.dataset) / world_size()
+                training += trials * step + scored * image
             test = trial.starting + image * trial.num_tested / world_size()
             seconds["self-train"] = pseudo + training + test
         if "propose" in done:

@@ -43,6 +43,7 @@ _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
 _CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
 _NO_CLASS = ("none", "nothing", "nan", "null", "n/a", "background", "negative", "negatives", "empty", "other")
+_DEFAULTS = (None, Path("mine.yaml"), "auto")  # of options
 _MEASURED = 200  # pictures whose sizes are read
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 
@@ -100,7 +101,9 @@ def init(
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
         record_source(folder, pictures, labels)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
+        given = {"--labels": labels, "--output": output, "--split-by": split_by, "--tile": tile}
+        options = [str(word) for pair in given.items() if pair[1] not in _DEFAULTS for word in pair]
+        command = ["detector", "init", str(pictures), *options, *(["--skip-missing"] if skip_missing else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
     except BaseException:
         for split in (TRAIN, VAL):

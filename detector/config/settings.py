@@ -329,6 +329,10 @@ class SelfTrainSettings:
     teacher_steps: int = training_key(0,
         "After its training, steps in which the moving average of the student finds the boxes that the "
         "student learns from; the average is the result. 0: none.", resume=WEAK, affects=PSEUDO_BOXES)
+    trial_share: float = training_key(0.25,
+        "With DATASETS.TEACHER: share of the steps that each of six trial students makes, to find out by the "
+        "tags whose boxes of a class are better; 0: none, the trust in the teacher decides.", most=1,
+        resume=WEAK)
     score_threshold: float = training_key(0.5,
         "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: only "
         "the best box.", most=1, resume=WEAK, affects=PSEUDO_BOXES)

@@ -58,8 +58,12 @@ def place_scores(found: dict[str, Tensor]) -> Tensor:
 
 
 def in_image(anchors: Tensor, size: Tensor) -> Tensor:
-    """Whether centers of anchors (A, 4) are in an image of `size` (height, width), not in padding: (A,)."""
-    return ((anchors[:, :2] + anchors[:, 2:]) / 2 < size.flip(0)).all(dim=1)
+    """Whether centers of anchors (A, 4) are in an image, not in padding: (A,).
+
+    Args:
+        size: (2,), height and width of the image; or (B, 1, 2) for (B, A).
+    """
+    return ((anchors[:, :2] + anchors[:, 2:]) / 2 < size.flip(-1)).all(dim=-1)
 
 
 class WeightedHead(torchvision_fcos.FCOSHead):

@@ -82,7 +82,7 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
     with hint_at_resume(*dict.fromkeys((student, folder))):
         if student == folder or not learned.exists():
             if not (student / "pseudo").exists():
-                find_pseudo_boxes(student_only, training_set, weights, student, device)
+                find_pseudo_boxes(student_only, training_set, weights, student, device, factors)
             train_detector(student_only, student, device, weights[0], factors)
             gather(None)  # the main process has written model_final.pt before another reads it
         if student != folder:

@@ -43,17 +43,19 @@ def train_detector(
     device: torch.device,
     found_by: Path,
     factors: np.ndarray | None = None,
+    pseudo: Path | None = None,
 ) -> None:
-    """Train on the data set FOLDER/pseudo, from the newest checkpoint of the folder or from the start.
+    """Train on a data set of pseudo boxes, from the newest checkpoint of the folder or from the start.
 
     Args:
         found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
         factors: (N,), how often to draw each image; None: all equally often.
+        pseudo: the data set; None: FOLDER/pseudo.
     """
     with sync_errors():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.seed, cfg.deterministic)
-        pseudo = folder / "pseudo"
+        pseudo = pseudo or folder / "pseudo"
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         split, fused = cfg.datasets.train_split, bool(cfg.datasets.teacher)
         reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg.self_train) else ()

@@ -1,5 +1,6 @@
 """`detector init`: the config that it writes loads, and names its data set."""
 
+import shlex
 import warnings
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
 
 def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
+    command = ["detector", "init", "my pictures", "--output", "odd: name.yaml", "--split-by", "picture"]
+    assert main([*command[1:], "--skip-missing"]) == 0
+    first = Path("odd: name.yaml").read_text().splitlines()[0]
+    assert first == f"# Written by: {shlex.join([*command, '--skip-missing'])}"
     cfg = load_cfg("odd: name.yaml")
     assert (Path(cfg.datasets.root), cfg.solver.max_iter) == (pictures.parent / "odd: name", 500)
     assert cfg.input == load_cfg("own_mist_lite0").input

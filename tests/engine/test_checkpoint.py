@@ -1,5 +1,6 @@
 """detector.engine.checkpoint: saving, loading, refusing."""
 
+import io
 import resource
 
 import pytest
@@ -175,20 +176,6 @@ def test_a_later_version_is_named(tmp_path, monkeypatch):
         load_checkpoint(tmp_path / "a.pt")
 
 
-@pytest.mark.parametrize("content", [b"", b"words", b"PK\x03\x04 cut off"])
-def test_a_damaged_file_is_named(tmp_path, content):
-    path = tmp_path / "a.pt"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"checkpoint .*a\.pt is damaged or of another format"):
-        load_checkpoint(path)
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    torch.save({"weights": torch.ones(1)}, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match=r"a\.pt is not a checkpoint written by"):
-        load_checkpoint(tmp_path / "a.pt")
-
-
 class Runs:
     """What a hostile checkpoint would hold: an object whose loading calls a function."""
 
@@ -196,9 +183,23 @@ class Runs:
         return (print, ("this must not run",))
 
 
-def test_loading_runs_no_code(tmp_path, capsys):
-    torch.save({"model": Runs(), "iteration": 1, "train_seconds": 0.0}, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match="damaged or of another format"):
+def saved(content):
+    torch.save(content, file := io.BytesIO())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *((content, "is damaged or of another format") for content in (b"", b"words", b"PK\x03\x04 cut off")),
+        (saved({"weights": torch.ones(1)}), "is not a checkpoint written by"),
+        (saved({"model": Runs(), "iteration": 1, "train_seconds": 0.0}), "is damaged or of another format"),
+    ],
+    ids=["empty", "words", "cut off", "other", "runs"],
+)
+def test_what_is_no_checkpoint_is_named_and_runs_no_code(tmp_path, capsys, content, message):
+    (tmp_path / "a.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a\.pt {message}"):
         load_checkpoint(tmp_path / "a.pt")
     assert capsys.readouterr().out == ""
 

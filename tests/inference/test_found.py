@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,17 +100,3 @@ def test_detections_without_an_image_say_so():
     found = Found("a", torch.zeros(0, 4), empty, empty.long())
     with pytest.raises(UserError, match="know no image"):
         found.plot()
-
-
-def test_an_onnx_file_names_its_classes(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
-    from detector.commands.main import main
-
-    run, folder = make_run(tmp_path / "run"), Path(tmp_path / "pictures")
-    folder.mkdir()
-    Image.effect_noise((48, 40), 80).convert("RGB").save(folder / "a.png")
-    assert main(["export", str(run), "--format", "onnx", "--images", str(folder)]) == 0
-    texts = {each.key: each.value for each in onnx.load(run / "export" / "onnx.onnx").metadata_props}
-    assert texts["names"] == '{"0": "bird", "1": "<b>car</b> & co", "2": "fish"}'
-    assert texts["sizes"] == "[64]"

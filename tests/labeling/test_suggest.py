@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from random_run import make_run, make_student
+from random_run import make_student, make_toybox_run
 
 from detector.commands.main import main
-from detector.commands.propose import make_proposals as propose
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.data.formats import review_import
-from detector.data.toybox import CLASSES, draw_toybox
 from detector.labeling import suggest as suggesting
 from detector.labeling.label import import_reviewed
 from detector.labeling.suggest import RULES, suggest
@@ -26,14 +24,14 @@ pytestmark = pytest.mark.usefixtures("process_as_before")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with random weights on a Toybox of 8 training images, with its proposals."""
-    folder = tmp_path_factory.mktemp("few")
-    draw_toybox(folder / "toybox", train=8, test=2)
-    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
-    run = make_run(folder / "run", *words, "OUTPUT_DIR", str(folder / "run"), classes=CLASSES)
-    make_student(run)
-    propose(config_file=run / "config.yaml", workers=1)
-    return run
+    return make_toybox_run(tmp_path_factory.mktemp("few"), train=8)
+
+
+@pytest.fixture(scope="module")
+def with_student(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = shutil.copytree(run, tmp_path_factory.mktemp("student") / "run")
+    make_student(copy)
+    return copy
 
 
 def suggested(run: Path, output: Path, by: str = "entropy", count: int = 3, words=(), formats=("coco",)):
@@ -71,8 +69,8 @@ def test_an_image_in_which_a_teacher_lacks_a_tagged_class_comes_first(run: Path,
         suggested(run, tmp_path / "none", "disagreement")
 
 
-def test_large_pictures_are_seen_in_tiles(run: Path, tmp_path: Path) -> None:
-    found = suggested(run, tmp_path / "next", words=("INPUT.TILE", "80"))
+def test_large_pictures_are_seen_in_tiles(with_student: Path, tmp_path: Path) -> None:
+    found = suggested(with_student, tmp_path / "next", words=("INPUT.TILE", "80"))
     assert len(found) == 3
     assert all(image.boxes for image in found)
 
@@ -102,10 +100,7 @@ def favor(monkeypatch: pytest.MonkeyPatch, function: str, values: dict[int, floa
 
 @pytest.mark.parametrize(
     ("by", "function"),
-    [
-        ("entropy", "entropy"),
-        ("typical", "typicality"),
-    ],
+    [("entropy", "entropy"), ("typical", "typicality")],
 )
 def test_the_image_that_a_rule_values_most_comes_first(
     run: Path, tmp_path: Path, monkeypatch, candidates: dict[int, str], by: str, function: str
@@ -172,9 +167,9 @@ def test_all_formats_are_written(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "default" / "coco.json").exists()
 
 
-def test_the_detector_that_stands_for_the_run_finds_the_boxes(run: Path, tmp_path: Path, monkeypatch) -> None:
+def test_the_detector_that_stands_for_the_run_finds_the_boxes(with_student, tmp_path, monkeypatch) -> None:
     """The weak one chooses the images; `--model` names another for their boxes."""
-    boxes = {}
+    run, boxes = with_student, {}
     for model in ("auto", "weak", "student"):
         found = suggest(str(run), (), count=3, by="entropy", output=tmp_path / model, model=model)
         boxes[model] = {image.name: image.boxes for image in found}

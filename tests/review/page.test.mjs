@@ -42,6 +42,31 @@ test("a drawn box is most like the one that it overlaps most, or like none", () 
   assert.equal(geometry.mostLike([], [0, 0, 1, 1]), null);
 });
 
+test("a box that is drawn around one of its class is of that one, too", () => {
+  const head = { label: "fox", box: [20, 10, 30, 20] };
+  const around = [10, 5, 90, 45];
+  assert.equal(geometry.mostLike([head], around, "fox"), head);
+  assert.equal(geometry.mostLike([head], around, "owl"), null);
+  assert.equal(geometry.mostLike([head], around), null); // of another class: it may lie in front
+  assert.equal(geometry.mostLike([{ label: "fox", box: [0, 0, 20, 20] }], around, "fox"), null); // sticks out
+});
+
+test("the likely class is that of the best candidate which overlaps by half", () => {
+  const candidates = [[0, 0, 40, 40, 1, 0.5], [0, 0, 40, 44, 2, 0.9], [0, 0, 100, 50, 0, 1]];
+  assert.equal(geometry.likelyClass(candidates, [0, 0, 40, 40]), 2);
+  assert.equal(geometry.likelyClass(candidates, [60, 0, 70, 10]), undefined);
+});
+
+test("the nearest handle within reach is taken; the middle of a small box is free", () => {
+  const place = [10, 10, 100, 50]; // x, y, width, height
+  assert.equal(geometry.handleAt(place, [5, 12], 8), "nw");
+  assert.equal(geometry.handleAt(place, [108, 61], 8), "se");
+  assert.equal(geometry.handleAt(place, [60, 35], 22), null);
+  assert.equal(geometry.handleAt(place, [60, 70], 8), null);
+  assert.equal(geometry.handleAt([10, 10, 12, 12], [16, 16], 22), null);
+  assert.equal(geometry.handleAt([10, 10, 12, 12], [30, 30], 22), "se");
+});
+
 test("a box snaps to the nearest candidate under the pointer that is another box", () => {
   const candidates = [[0, 0, 20, 20, 0, 0.1], [1, 1, 21, 21, 0, 0.9], [0, 0, 12, 20, 0, 0.5], [60, 0, 80, 20, 0, 1]];
   const box = [0, 0, 20, 20];

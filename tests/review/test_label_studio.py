@@ -16,7 +16,7 @@ from PIL import Image
 
 pytest.importorskip("starlette", reason="needs starlette")
 
-from review_cases import CLASSES, PORT, TOKEN, ask, draw_pictures, make_store, new_image
+from review_cases import CLASSES, PORT, TOKEN, ask, make_store, new_image
 
 from detector.data.formats import label_studio, review_import
 from detector.data.labeled_box import LabeledBox
@@ -29,17 +29,6 @@ URL, LS_TOKEN = os.environ.get("LABEL_STUDIO_URL", ""), os.environ.get("LABEL_ST
 ROOT = os.environ.get("LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT", "")
 PLAIN = {"cookie": None, "sec-fetch-site": None, "origin": None}  # a program, no browser
 CONFIG = label_studio.label_config(CLASSES).decode()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return make_store(tmp_path)
-
-
-@pytest.fixture
-def app(store: Store, tmp_path: Path):
-    pictures = Pictures(draw_pictures(tmp_path), upright=True)
-    return make_app(store, pictures, title="m", token=TOKEN, port=PORT, label_studio="studio")
 
 
 def call(app, name: str, content: object, *, token: str = "studio", **headers) -> Any:

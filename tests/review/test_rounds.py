@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -9,12 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_run import make_run, make_student
+from random_run import make_student, make_toybox_run
 
-from detector.commands.propose import make_proposals as propose
 from detector.config import load_cfg
 from detector.data.build import build_training_set
-from detector.data.toybox import CLASSES, draw_toybox
 from detector.inference.load import find_checkpoint
 from detector.labeling.suggest import find_detector
 from detector.review import rounds as training
@@ -31,14 +30,10 @@ pytestmark = [pytest.mark.usefixtures("process_as_before")]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs with random weights on a Toybox of 14 training images: one has a student."""
-    folder, found = tmp_path_factory.mktemp("learning"), {}
-    draw_toybox(folder / "toybox", train=14, test=2)
-    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
-    for kind in ("weak", "student"):
-        found[kind] = make_run(folder / kind, *words, "OUTPUT_DIR", str(folder / kind), classes=CLASSES)
-    propose(config_file=found["weak"] / "config.yaml", workers=1)
-    make_student(found["student"])
-    return found
+    weak = make_toybox_run(tmp_path_factory.mktemp("learning"), train=14)
+    student = shutil.copytree(weak, tmp_path_factory.mktemp("learned") / "run")
+    make_student(student)
+    return {"weak": weak, "student": student}
 
 
 def opened(run: Path, file: Path, reviewed: int = 0) -> tuple[Store, Rounds]:

@@ -11,25 +11,14 @@ from PIL import Image
 
 pytest.importorskip("starlette", reason="needs starlette")
 
-from review_cases import CLASSES, HOST, PORT, TOKEN, ask, draw_pictures, make_store
+from review_cases import CLASSES, HOST, PORT, TOKEN, ask
 
 from detector.data.formats import label_studio
 from detector.review.pictures import Pictures
-from detector.review.server import make_app, read_page
+from detector.review.server import read_page
 from detector.review.store import Store
 
 ACCEPT_ALL = {"key": "k1", "kind": "accept_all", "complete": True}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return make_store(tmp_path)
-
-
-@pytest.fixture
-def app(store: Store, tmp_path: Path):
-    pictures = Pictures(draw_pictures(tmp_path), upright=True)
-    return make_app(store, pictures, title="mine", token=TOKEN, port=PORT, label_studio="studio")
 
 
 def test_the_address_with_the_token_leads_to_the_page(app) -> None:

@@ -1,24 +1,16 @@
 """The file of a review: nothing is lost, nobody has an image that another person has."""
 
 import sqlite3
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from review_cases import CLASSES, make_store, new_image
+from review_cases import CLASSES, new_image
 
-from detector.data.formats import review_file, review_import
+from detector.data.formats import review_import
 from detector.data.labeled_box import LabeledBox
 from detector.review import store as storing
 from detector.review.store import ORDERS, Busy, NewImage, Store
 from detector.utils.errors import DataError, UserError
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return make_store(tmp_path)
 
 
 def names(images: list[dict]) -> list[str]:
@@ -61,43 +53,6 @@ def test_a_full_disk_loses_nothing_that_was_written(store: Store) -> None:
     assert len(store.image(1)["actions"]) == 1
     store._rows(f"PRAGMA max_page_count = {2 * pages + 100}")
     assert len(store.record(1, "ann", points)["points"]) == 300
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from detector.review.store import Store
-store = Store(Path(sys.argv[1]), {classes!r})
-for number in range(int(sys.argv[2]), 10**6):
-    action = {{"kind": "count", "label": {label!r}, "count": 1 + number % 9}}
-    store.record(number % 3 + 1, "ann", [(f"k{{number}}", action)])
-    print(number, flush=True)
-"""
-
-
-def kill_while_writing(store: Store, start: int, seconds: float) -> int:
-    """Kill a process that writes actions; return how many it was told are written."""
-    code = KILLED.format(classes=CLASSES, label=CLASSES[0])
-    words = [sys.executable, "-c", code, str(store.path), str(start)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline()
-    time.sleep(seconds)
-    process.kill()
-    rest = process.stdout.read()
-    process.wait()
-    return 1 + sum(line.endswith("\n") for line in rest.splitlines(keepends=True))
-
-
-def test_a_kill_loses_no_action_that_was_confirmed(store: Store) -> None:
-    written = 0
-    for seed in range(3):
-        told = kill_while_writing(store, written, 0.05 * (seed + 1))
-        (count,) = store._rows("SELECT count(*) FROM actions")[0]
-        assert count >= written + told
-        written = count
-    assert store._rows("PRAGMA integrity_check") == [("ok",)]
-    assert len(list(review_file.read(store.path))) == 3
 
 
 def test_two_people_get_different_images(store: Store) -> None:

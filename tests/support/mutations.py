@@ -324,7 +324,61 @@ MUTATIONS = [
         (
             "data/test_images.py",
             "data/images.py",
-            [("if not _can_allocate(_DECODER_BYTES * size[0] * size[1]):", "if False:")],
+            [
+                (" or not _can_allocate(_DECODER_BYTES * size[0] * size[1]):", ":"),
+                ("if Path(path).stat().st_size == 0:", "if False:"),
+                ("if isinstance(error, UnidentifiedImageError):", "if False:"),
+                ("if not (low >= 0 and high <= 255):", "if low < 0 or high > 255:"),
+                ("if low < 0 or high > white:", "if high > white:"),
+            ],
+        ),
+        (
+            "data/datasets/test_voc.py",
+            "data/datasets/voc.py",
+            [
+                ("    if not found:", "    if False:"),
+                ("    if count > 1:", "    if False:"),
+                ("    if bndbox is None:", "    if False:"),
+                ("float(text) != 0", 'text == "1"'),
+                ("an object of {unknown_class(name, columns)}", "an unknown class"),
+            ],
+        ),
+        (
+            "data/datasets/test_coco.py",
+            "data/datasets/coco.py",
+            [
+                ("if np.isinf(areas).any():", "if False:"),
+                ("if len(set(values)) < len(values):", "if False:"),
+                ("    if not good.all():", "    if False:"),
+                ("& (sizes <= LONGEST_SIDE)", ""),
+                ("& (sizes == np.floor(sizes))", ""),
+                ("if numbers.shape == (len(rows), *shape):", "if True:"),
+            ],
+        ),
+        (
+            "data/proposals/test_file.py",
+            "data/proposals/file.py",
+            [
+                ("        if missing:", "        if False:"),
+                ("(self.sizes[rows] != sizes).any(axis=1)", "(self.sizes[rows] != sizes).all(axis=1)"),
+                ("_checksum(boxes) != self._checksums[row]", "False"),
+                ("if len(boxes) != count:", "if False:"),
+                ("& (x1 <= x2) &", "&"),
+            ],
+        ),
+        (
+            "engine/test_checkpoint.py",
+            "engine/checkpoint.py",
+            [
+                ("if not isinstance(state, dict) or not _TYPES.keys() <= state.keys():", "if False:"),
+                ("if problem := _wrong_type(state):", "if False:"),
+                ("if TorchVersion(version) > __version__:", "if False:"),
+            ],
+        ),
+        (
+            "review/test_store.py",
+            "review/store.py",
+            [('self._file.execute("COMMIT")', 'self._file.execute("ROLLBACK")')],
         ),
         (
             "utils/test_records.py",

@@ -6,7 +6,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from detector.commands.propose import make_proposals
 from detector.config import dump_cfg, load_cfg
+from detector.data.toybox import CLASSES as TOYBOX
+from detector.data.toybox import draw_toybox
 from detector.engine.checkpoint import save_checkpoint
 from detector.modeling.build import build_model
 from detector.self_training.build import build_student
@@ -38,6 +41,15 @@ def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -
     path, config = folder / "model_final.pt", cfg.dump()
     save_checkpoint(path, build_model(cfg), None, iteration=1, train_seconds=0.0, config=config)
     return folder
+
+
+def make_toybox_run(folder: Path, train: int, test: int = 2) -> Path:
+    """A run folder for a new small Toybox, with proposals."""
+    draw_toybox(folder / "toybox", train=train, test=test)
+    words = ("DATASETS.ROOT", str(folder / "toybox"), "DATASETS.PROPOSALS", str(folder / "proposals.npz"))
+    run = make_run(folder / "run", *words, "OUTPUT_DIR", str(folder / "run"), classes=TOYBOX)
+    make_proposals(config_file=run / "config.yaml", workers=1)
+    return run
 
 
 def make_student(run: Path, *words: object) -> Path:

@@ -57,7 +57,7 @@ def overrides(toybox, tmp_path):
 
 
 @pytest.fixture
-def command(process_as_before):
+def command(process_as_before, not_announced):
     """A command of `detector` as a function of its arguments that returns the exit status."""
     return lambda name: lambda words: main([name, *map(str, words)])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from browser import open_browser
 from PIL import Image
 
 import detector
@@ -22,7 +23,6 @@ from detector.structures import Detections
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 HOSTILE = "<img src=x onerror=alert(1)>&"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -305,13 +305,8 @@ def check_filter(page):
 
 def test_in_a_browser(report, run_folder):
     """On a desktop and a phone: no request, no error, all pictures load, and nothing is cut off."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser_path is None:
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
     assert report(run_folder) == 0
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+    with open_browser() as browser:
         for width, scheme in ((1280, "light"), (390, "dark")):
             page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
             told, asked = [], []
@@ -333,4 +328,3 @@ def test_in_a_browser(report, run_folder):
             check_zoom(page)
             check_sliders(page)
             check_filter(page)
-        browser.close()

@@ -1,6 +1,6 @@
 // The page: which image is shown, what a person can do with it, and by which keys.
 
-import { candidatesAt, contains, drag, mostLike, snapTargets } from "./geometry.mjs";
+import { candidatesAt, contains, drag, likelyClass, mostLike, snapTargets } from "./geometry.mjs";
 import { Grid } from "./grid.mjs";
 import { showLearning } from "./learning.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
@@ -88,11 +88,14 @@ async function show(image) {
   refresh();
 }
 
-function showEmpty() {
+async function showEmpty() {
   current = null;
   stage.clear();
   byId("empty").hidden = false;
-  byId("empty").textContent = "No image is left in this order. All is saved; the terminal shows how to train with it.";
+  const { total, decided, skipped } = await ask("/api/progress").catch(() => ({ total: 0, decided: 0, skipped: 0 }));
+  const left = total - decided - skipped;
+  const others = left ? ` ${left} ${left === 1 ? "is" : "are"} left in other orders, or with somebody else.` : "";
+  byId("empty").textContent = `No image is left in this order.${others} All is saved; the terminal shows how to train with it.`;
 }
 
 async function reorder() {
@@ -194,18 +197,22 @@ function add(box, name, how) {
   return id;
 }
 
-// A box that is drawn over an undecided one corrects it: one action, where rejecting and drawing are two. Unless the
-// person picked a class, the drawn box has that of the other, too. Then comes the next class that has no box.
+// A box that is drawn over an undecided one, or over a proposal that was just asked for, corrects it: one action, where
+// rejecting and drawing are two. It has the class that the person picked; else that of the box below it; else the one
+// that the detector finds most likely there. Then comes the next class that has no box.
 function draw(box) {
-  series = null;
   if (!current) return;
-  const undecided = stage.boxes.filter((each) => each.status === "proposed");
-  const same = mostLike(undecided.filter((each) => each.label === label), box);
-  const other = same ?? (picked ? null : mostLike(undecided, box));
+  const open = stage.boxes.filter((each) => each.status === "proposed" || each.id === series?.id);
+  const other = mostLike(open, box, label) ?? (picked ? null : mostLike(open, box));
+  series = null;
   selected = other?.id ?? crypto.randomUUID();
-  record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label, box, how: "drawn" });
+  if (other) record({ kind: "change", id: selected, box, how: "drawn" });
+  else {
+    const likely = picked ? undefined : likelyClass(current.candidates, box);
+    record({ kind: "add", id: selected, label: classes[likely] ?? label, box, how: "drawn" });
+  }
   picked = false;
-  label = classesWithoutBox(current.start, state, classes)[0] ?? label;
+  label = classesWithoutBox(current.start, state, classes)[0] ?? find(state, selected).label;
   refresh();
 }
 
@@ -438,7 +445,7 @@ byId("filter").oninput = () => current && refresh();
 const CLICKS = {
   "accept-all": acceptAll, skip, back, undo: () => undo("undo"), redo: () => undo("redo"), magnifier: magnify,
   points: () => setPoints(!setting), fit: () => stage.fit(), help: () => byId("keys").showModal(),
-  mode: () => setGrid(!inGrid()),
+  mode: () => setGrid(!inGrid()), reject: () => decide("reject"), accept: () => decide("accept"), snap,
   theme: () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
 };
 for (const [id, action] of Object.entries(CLICKS)) {
@@ -462,7 +469,11 @@ function setTheme(name) {
 
 setLeast(localStorage.getItem("least score") ?? 0.3);
 setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-setInterval(() => !document.hidden && askNumbers(), 5000); // what is learned meanwhile
+setInterval(() => {
+  if (document.hidden) return;
+  askNumbers(); // what is learned meanwhile
+  if (!current && !inGrid()) next(); // what somebody else has given back
+}, 5000);
 addEventListener("pageshow", (event) => event.persisted && location.reload()); // its images are of others by now
 addEventListener("pagehide", () => {
   fetch("/api/release", {
