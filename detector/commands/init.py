@@ -88,7 +88,7 @@ def init(
     classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
     if unseen := sorted(tested - classes):
         raise DataError(
-            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does: correct "
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does: correct "
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
@@ -127,7 +127,7 @@ def _warn_of_no_class(classes: Iterable[str]) -> None:
     if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
-            "shows no class, leave its labels empty in a table, as in a.jpg,",
+            "shows no class, leave its labels empty in a table, as in the line 'a.jpg,'",
             stacklevel=3,
         )
 
@@ -179,7 +179,7 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     )
     if unseen := sorted(tested - classes):
         raise DataError(
-            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does"
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does"
         )
     dropped, changed = [], 0
     for split, part in parts.items():
