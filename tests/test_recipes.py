@@ -36,12 +36,10 @@ def test_every_key_that_matters_to_a_recipe_is_specified(name):
     expected, method = PUBLISHED[name], PUBLISHED[name]["MODEL.METHOD"]
     unused = {"SELF_TRAIN"} | ({"MODEL.DROP_BLOCK"} if not expected["MODEL.DROP_BLOCK.ENABLED"] else set())
     unused |= {"MODEL.REGRESSION"} if not expected["MODEL.REGRESSION.ENABLED"] else set()
-    mist = {"CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.SUPPRESSION"}
+    mist = {"CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU"}
     block = {"SOLVER.DROP_BLOCK_LR_FACTOR", "SOLVER.DROP_BLOCK_GAMMA"}
-    others = (set() if method == "mist" else mist | block) | (
-        {"MODEL.REGRESSION.LABELS", "MODEL.REGRESSION.SCORE_WEIGHT"}
-        if expected.get("MODEL.REGRESSION.PER_STREAM")
-        else set()
+    others = (set() if method == "mist_wetectron" else mist | block) | (
+        {"MODEL.REGRESSION.LABELS", "MODEL.REGRESSION.SCORE_WEIGHT"} if method == "mist_wetectron" else set()
     )
     free = {key for key in KEYS if key in FREE | others or key.rpartition(".")[0] in unused}
     assert set(KEYS) - free - set(expected) == set()

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from detector import __version__
 from detector.config import Settings
-from detector.data.build import build_dataset, build_splits, test_max_sizes, test_side
+from detector.data.build import build_dataset, build_splits, test_side
 from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
@@ -292,7 +292,7 @@ def describe(cfg: Settings) -> dict[str, Any]:
         "classes": cfg.datasets.classes,
         "sizes": inputs.test_sizes,
         "side": test_side(cfg.input),
-        "max_sizes": test_max_sizes(cfg.input),
+        "max_sizes": [inputs.max_size] * len(inputs.test_sizes),
         "inclusive_rois": inputs.inclusive_rois,
         "flip": inputs.test_flip,
         "least_side": LEAST_SIDE,

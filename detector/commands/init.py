@@ -88,7 +88,7 @@ def init(
     classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
     if unseen := sorted(tested - classes):
         raise DataError(
-            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does: correct "
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does: correct "
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
@@ -127,7 +127,7 @@ def _warn_of_no_class(classes: Iterable[str]) -> None:
     if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
-            "shows no class, leave its labels empty in a table, as in a.jpg,",
+            "shows no class, leave its labels empty in a table, as in the line 'a.jpg,'",
             stacklevel=3,
         )
 
@@ -157,8 +157,8 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     """Write the tables of a config anew from the source that :func:`run` remembered; the config stays.
 
     A picture stays in its split, unless the source says which, so that no run is tested on what it learned
-    from. Boxes that a person has put into the tables stay where they agree with the labels. The tables of
-    before are kept as NAME.jsonl.bak.
+    from. Boxes that a person has put into the tables stay where they agree with the labels. The
+    previous tables are kept as NAME.jsonl.bak.
 
     Raises:
         FileNotFoundError, DataError: there are no such tables, or the source cannot be used.
@@ -179,7 +179,7 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     )
     if unseen := sorted(tested - classes):
         raise DataError(
-            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does"
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does"
         )
     dropped, changed = [], 0
     for split, part in parts.items():
@@ -198,8 +198,8 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     record_source(folder, pictures, labels)
     if dropped:
         warnings.warn(
-            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the labels "
-            f"now and are left out, though the tables of before (.bak) have them: {shortened(dropped, 3)}",
+            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the new "
+            f"labels and are left out; the previous tables (.bak) still have them: {shortened(dropped, 3)}",
             stacklevel=2,
         )
     gone = len(old.keys() - {picture.entry for picture in tagged})
@@ -208,27 +208,25 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
         f"{gone} are gone"
     )
     print(f"split    {len(parts[TRAIN])} to train on, {len(parts[VAL])} to test on, as before where known")
-    print(f"written  the tables of {folder}; those of before are kept as .bak, {output} is as it was")
+    print(f"written  the tables of {folder}; the previous ones are kept as .bak, {output} is unchanged")
     if new := sum(picture.entry not in old for picture in tagged):
         print(
             f"missing  proposals of {counted(new, 'picture', 'pictures')}: delete proposals.npz in {folder}"
         )
-    print(
-        "note     a run that was trained with the labels of before is not continued: name another OUTPUT_DIR"
-    )
+    print("note     a run trained with the previous labels cannot be continued: name another OUTPUT_DIR")
 
 
 def _check_free(output: Path, folder: Path, pictures: Path) -> None:
     """Raise if a file is in the way; the message must not lead anybody to delete pictures."""
     if folder.resolve() in (pictures.resolve(), *pictures.resolve().parents):
         raise FileExistsError(
-            f"{output} would have its tables in {folder}, where the pictures are: name another config with "
-            f"--output, such as --output {shlex.quote(str(folder) + '_config.yaml')}"
+            f"{output} would have its tables in {folder}, which contains the pictures: name another config "
+            f"with --output, such as --output {shlex.quote(str(folder) + '_config.yaml')}"
         )
     if taken := [str(path) for path in (output, folder) if path.exists()]:
         raise FileExistsError(
             f"already there: {', '.join(taken)}; name another config with --output, or rename what is there; "
-            "detector init --again takes changed labels over into what is there"
+            "if labels have changed, detector init --again updates the tables"
         )
 
 
@@ -329,7 +327,7 @@ def run(options: Namespace) -> None:
     if options.again:
         if options.pictures or options.labels:
             raise UserError(
-                "--again takes the pictures and labels of before: leave out PICTURES and --labels"
+                "--again reads the same pictures and labels as before: leave out PICTURES and --labels"
             )
         init_again(options.output, skip_missing=options.skip_missing)
         next_step("detector", "check", options.output)

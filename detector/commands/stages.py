@@ -94,7 +94,6 @@ def quick(cfg: Settings) -> dict[str, Any]:
         "PROPOSALS.MAX_COUNT": cfg.proposals.max_count * 3 // 5,
         "INPUT.TRAIN_SIZES": (size,),
         "INPUT.TEST_SIZES": (size,),
-        "INPUT.TEST_MAX_SIZES": (0,),
         "INPUT.TEST_FLIP": False,
         "SOLVER.MAX_ITER": -(-cfg.solver.max_iter // 2),
         "SOLVER.WARMUP_ITERS": cfg.solver.warmup_iters // 2,
@@ -118,13 +117,13 @@ def _smaller(side: int) -> int:
 def _reason(cfg: Settings, image_ap: float | None, words: Sequence[str]) -> str:
     split = cfg.datasets.test_split
     if image_ap is None:
-        return f"no image of {split} shows a class, so nothing tells whether labels are learned"
+        return f"no image of {split} shows a class, so whether the labels are learned cannot be measured"
     found = f"image AP {image_ap:.1f} on {split}"
     if image_ap >= LEARNED_WELL:
-        return f"{found}: the labels are learned, so the config stays as it is"
+        return f"{found}: the labels are learned, so the config is kept"
     if not words:
         return f"{found} is below {LEARNED_WELL:g}, but the backbone learns as fast as the head already"
-    return f"{found} is below {LEARNED_WELL:g}: the labels are not learned; goes on with {' '.join(words)}"
+    return f"{found} is below {LEARNED_WELL:g}: the labels are not learned; continues with {' '.join(words)}"
 
 
 def run_stages(
@@ -256,7 +255,7 @@ def warn_of_changes(cfg: Settings, weights: Path, *groups: str) -> None:
     ]
     if changes:
         logger.warning(
-            "warning: %s is finished and stays as it is, but it was made with other keys: %s; for a new one "
-            "name another OUTPUT_DIR; detector test %s KEY VALUE tests it with other keys",
+            "warning: %s is finished and is kept, although it was made with other keys: %s; to train a new "
+            "one, name another OUTPUT_DIR; detector test %s KEY VALUE tests it with other keys",
             *(weights, "; ".join(changes), weights.parent),
         )

@@ -220,8 +220,8 @@ def build_tiling(inputs: InputSettings) -> Tiling | None:
 def build_test_transforms(inputs: InputSettings) -> list[TestTransform]:
     """One for each test pass: each of INPUT.TEST_SIZES, flipped as well if INPUT.TEST_FLIP is True."""
     return [
-        TestTransform(size, test_side(inputs), max_size, flip, inputs.inclusive_rois)
-        for size, max_size in zip(inputs.test_sizes, test_max_sizes(inputs), strict=True)
+        TestTransform(size, test_side(inputs), inputs.max_size, flip, inputs.inclusive_rois)
+        for size in inputs.test_sizes
         for flip in ((False, True) if inputs.test_flip else (False,))
     ]
 
@@ -229,14 +229,6 @@ def build_test_transforms(inputs: InputSettings) -> list[TestTransform]:
 def test_side(inputs: InputSettings) -> str:
     """The side of an image to which INPUT.TEST_SIZES refer: "shortest" or "longest"."""
     return inputs.side if inputs.test_side == "same" else inputs.test_side
-
-
-def test_max_sizes(inputs: InputSettings) -> list[int]:
-    """The maximum length of the longer side for each of INPUT.TEST_SIZES."""
-    caps = inputs.test_max_sizes
-    if len(caps) == 1:
-        caps = caps * len(inputs.test_sizes)
-    return [cap or inputs.max_size for cap in caps]
 
 
 def build_test_loader(

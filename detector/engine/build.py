@@ -8,7 +8,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from detector.config import Settings, with_values
 from detector.config.settings import SolverSettings
-from detector.data.build import build_snapshot_views, build_test_loader, test_max_sizes
+from detector.data.build import build_snapshot_views, build_test_loader
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.loader import is_large
 from detector.data.proposals import Proposals
@@ -157,10 +157,9 @@ def build_running_ap(
         proposals.check(test_set)
     except UserError:  # the test says so
         return None
-    middle = len(cfg.input.test_sizes) // 2
+    sizes = cfg.input.test_sizes
     one_pass = {
-        "INPUT.TEST_SIZES": (cfg.input.test_sizes[middle],),
-        "INPUT.TEST_MAX_SIZES": (test_max_sizes(cfg.input)[middle],),
+        "INPUT.TEST_SIZES": (sizes[len(sizes) // 2],),
         "INPUT.TEST_FLIP": False,
         "DATASETS.WORKERS": 0,
     }

@@ -130,7 +130,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")
     if name := non_finite(state):
         raise DamagedCheckpoint(
-            f"checkpoint {path} is of no use: {name} is not finite, because training diverged; "
+            f"checkpoint {path} cannot be used: {name} is not finite, because training diverged; "
             "use an earlier one, or train again with a lower SOLVER.BASE_LR"
         )
     return state
@@ -197,7 +197,7 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
             if expected is not None and values.keys() != expected:
                 kept = shortened([str(name) for name in values])
                 raise UserError(
-                    f"it is of another optimizer: it keeps {kept} of a parameter, "
+                    f"it was saved by another optimizer, which keeps {kept} for each parameter; "
                     f"{type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
                 )
             for name, value in values.items():

@@ -35,7 +35,7 @@ from detector.engine.run_folder import (
     start_run,
 )
 from detector.modeling.backbones.build import load_pretrained
-from detector.modeling.build import build_criterion, build_model
+from detector.modeling.build import WETECTRON, build_criterion, build_model
 from detector.utils.distributed import find_device, is_main, process_group, restarts, sync_errors, world_size
 from detector.utils.errors import check_path
 from detector.utils.folder_lock import folder_lock
@@ -122,7 +122,7 @@ def describe(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module, de
     """Log what the config amounts to."""
     solver, method = cfg.solver, cfg.model.method
     parts = [] if method == "wsddn" else [f"{cfg.model.streams} refinement streams"]
-    where = "boxes of each stream" if cfg.model.regression.per_stream else "regression branch"
+    where = "boxes of each stream" if method == WETECTRON else "regression branch"
     parts += [where] if cfg.model.regression.enabled else []
     parts += ["concrete drop block"] if cfg.model.drop_block.enabled else []
     images = images_per_step(cfg.solver)

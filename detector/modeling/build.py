@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from detector.config import Settings
-from detector.config.settings import ClusterSettings, DropBlockSettings, ModelSettings, TestSettings
+from detector.config.settings import ClusterSettings, ModelSettings, TestSettings
 from detector.modeling.backbones.build import build_backbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
@@ -32,10 +32,21 @@ from detector.modeling.regression import (
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.structures import Detections, Scores
 
+WETECTRON = "mist_wetectron"  # MODEL.METHOD of the code of MIST's authors, github.com/NVlabs/wetectron
+_WETECTRON_DROP_BLOCK: dict[str, Any] = {
+    "gradient_factor": 0.01,
+    "width": 512,
+    "norm": "batch",
+    "bound": "scale",
+    "rescale": "batch",
+}
+
 
 def build_model(cfg: Settings) -> WeakRCNN:
     """The detector with random weights."""
-    backbone = build_backbone(cfg.model.backbone, image_by_image=cfg.precision == "float32")
+    backbone = build_backbone(
+        cfg.model.backbone, image_by_image=cfg.precision == "float32", last_relu=cfg.model.method != WETECTRON
+    )
     options = cfg.model.box_features
     box_features = BoxFeatures(
         backbone.out_channels,
@@ -45,7 +56,7 @@ def build_model(cfg: Settings) -> WeakRCNN:
         widths=options.widths,
         dropout=options.dropout,
         drop_cells=options.drop_cells,
-        drop_block=build_drop_block(cfg.model.drop_block, backbone.out_channels),
+        drop_block=build_drop_block(cfg.model, backbone.out_channels),
         context=options.context,
         chunk=options.chunk,
     )
@@ -76,8 +87,9 @@ def build_model(cfg: Settings) -> WeakRCNN:
     return model
 
 
-def build_drop_block(options: DropBlockSettings, channels: int) -> ConcreteDropBlock | None:
+def build_drop_block(model: ModelSettings, channels: int) -> ConcreteDropBlock | None:
     """MIST's concrete drop block for pooled features (N, channels, S, S); None: it is disabled."""
+    options = model.drop_block
     if not options.enabled:
         return None
     return ConcreteDropBlock(
@@ -85,11 +97,7 @@ def build_drop_block(options: DropBlockSettings, channels: int) -> ConcreteDropB
         share=options.share,
         size=options.size,
         temperature=options.temperature,
-        gradient_factor=options.gradient_factor,
-        width=options.width,
-        norm=options.norm,
-        bound=options.bound,
-        rescale=options.rescale,
+        **(_WETECTRON_DROP_BLOCK if model.method == WETECTRON else {}),
     )
 
 
@@ -100,7 +108,7 @@ def build_regression(
     options = model.regression
     if not options.enabled:
         return None
-    if options.per_stream:
+    if model.method == WETECTRON:
         return StreamRegression(in_features, num_classes, model.streams)
     return RegressionBranch(
         in_features, num_classes, score_weight=options.score_weight, init_std=model.head_std
@@ -111,12 +119,12 @@ def build_criterion(cfg: Settings) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
     refinement, options = build_refinement(cfg.model.method, cfg.clusters), cfg.model.regression
     regression: RegressionLoss | StreamRegressionLoss | None = None
-    if options.enabled and options.per_stream:
-        regression = StreamRegressionLoss(options.weight, options.box_reduction)
+    if options.enabled and cfg.model.method == WETECTRON:
+        regression = StreamRegressionLoss(options.weight, "all")
     elif options.enabled:
         labels = _refinement(cfg.clusters, "oicr") if options.labels == "top1" else refinement
         assert labels is not None  # the config rejects regression with WSDDN, which has no clusters
-        regression = RegressionLoss(labels, options.weight, options.box_reduction)
+        regression = RegressionLoss(labels, options.weight)
     return Criterion(
         refinement,
         mil_reduction=cfg.model.mil_reduction,
@@ -132,10 +140,10 @@ def build_refinement(method: str, options: ClusterSettings) -> Refinement | None
     if method == "pcl":
         chosen = {"graph_iou": options.graph_iou, "max_centers": options.max_centers}
         return _refinement(options, "pcl", chosen, loss=cluster_loss)
+    if method == WETECTRON:
+        rule = partial(suppressed_by_any, top_share=options.top_share, nms_iou=options.nms_iou)
+        return _refinement(options, rule)
     if method == "mist":
-        if options.suppression == "any":
-            rule = partial(suppressed_by_any, top_share=options.top_share, nms_iou=options.nms_iou)
-            return _refinement(options, rule)
         return _refinement(options, "mist", {"top_share": options.top_share, "nms_iou": options.nms_iou})
     return _refinement(options, "oicr")
 

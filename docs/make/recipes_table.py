@@ -7,9 +7,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from torch import nn
+
 from detector.config import Settings, load_cfg
-from detector.data.build import build_test_transforms, test_max_sizes, test_side
+from detector.data.build import build_test_transforms, test_side
 from detector.engine.build import base_lr, build_lr_factor, images_per_step
+from detector.modeling.build import WETECTRON, build_drop_block
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/recipes.md"
@@ -148,7 +151,7 @@ def training_side(cfg: Settings) -> str:
 
 def caps(cfg: Settings) -> str:
     # A size of the longest side is the longer side itself.
-    return "none" if test_side(cfg.input) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg.input)))
+    return "none" if test_side(cfg.input) == "longest" else numbers([cfg.input.max_size])
 
 
 def detections(cfg: Settings) -> str:
@@ -158,16 +161,15 @@ def detections(cfg: Settings) -> str:
 
 
 def pseudo_labels(cfg: Settings) -> str:
-    rules = {"greedy": ", suppressed by centers", "any": ", suppressed by any higher-scored"}
-    return cfg.model.method + (rules[cfg.clusters.suppression] if cfg.model.method == "mist" else "")
+    return {WETECTRON: "mist, suppressed by any higher-scored"}.get(cfg.model.method, cfg.model.method)
 
 
 def regression(cfg: Settings) -> str:
     options = cfg.model.regression
     if not options.enabled:
         return "none"
-    if options.per_stream:
-        return f"in each stream, over {'all' if options.box_reduction == 'all' else 'weighted'} RoIs"
+    if cfg.model.method == WETECTRON:
+        return "in each stream, over all RoIs"
     return f"branch of weight {options.score_weight:g} to 1 of each stream"
 
 
@@ -175,9 +177,12 @@ def drop_block(cfg: Settings) -> str:
     options, solver = cfg.model.drop_block, cfg.solver
     if not options.enabled:
         return "none"
-    step = base_lr(cfg.solver) * solver.drop_block_lr_factor * options.gradient_factor
+    drop = build_drop_block(cfg.model, 1)
+    assert drop is not None
+    step = base_lr(solver) * solver.drop_block_lr_factor * drop.gradient_factor
     later = f", x {solver.drop_block_gamma:g} at each fall" if solver.drop_block_gamma else ""
-    return f"{options.norm} norm, width {options.width}, step {step:g}{later}"
+    norm = "batch" if isinstance(drop.norm, nn.BatchNorm2d) else "group"
+    return f"{norm} norm, width {drop.reduce.out_channels}, step {step:g}{later}"
 
 
 ROWS: dict[str, Callable[[Settings], str]] = {
@@ -204,7 +209,7 @@ ROWS: dict[str, Callable[[Settings], str]] = {
     "box regression": regression,
     "drop block": drop_block,
     "MIL classes": lambda c: "21 with background" if c.model.mil_background else "20",
-    "ReLU after conv5_3": lambda c: "yes" if c.model.backbone.last_relu else "no",
+    "ReLU after conv5_3": lambda c: "no" if c.model.method == WETECTRON else "yes",
     "corners of RoIs": lambda c: "inclusive" if c.input.inclusive_rois else "half-open",
     "training sizes": lambda c: numbers(c.input.train_sizes),
     "of the side": training_side,

@@ -245,7 +245,7 @@ def test_a_class_that_only_pictures_to_test_on_show(pictures, capsys):
     for name in ("cat", "dog"):
         (pictures / name).rename(pictures.parent / name)
     assert main(["init", "my pictures"]) == 2
-    assert "pictures to test on show bird, which none to train on does" in capsys.readouterr().err
+    assert "the pictures to test on show bird, but none to train on does" in capsys.readouterr().err
 
 
 def test_drawn_boxes_are_carried_over_where_they_agree_with_the_labels(pictures, tmp_path, capsys):

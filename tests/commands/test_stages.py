@@ -103,10 +103,12 @@ def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
 
 def test_keys_that_come_too_late_are_named(words, capsys) -> None:
     assert main(["train", str(CONFIG), "--to", "detector", *words]) == 0
-    assert "stays as it is" not in capsys.readouterr().err
+    assert "is finished and is kept" not in capsys.readouterr().err
     late = ["SOLVER.MAX_ITER", "3", "SELF_TRAIN.MAX_ITER", "4"]
     assert main(["train", str(CONFIG), "--to", "detector", *words, *late]) == 0
-    weak, student = [line for line in capsys.readouterr().err.splitlines() if "stays as it is" in line]
+    weak, student = [
+        line for line in capsys.readouterr().err.splitlines() if "is finished and is kept" in line
+    ]
     assert "run/model_final.pt is finished" in weak
     assert "other keys: SOLVER.MAX_ITER: 2 -> 3; for a new one" in weak
     assert "self_train/model_final.pt is finished" in student
@@ -209,7 +211,7 @@ def test_quick_makes_less_of_everything_beside_the_whole_run(words, tmp_path, mo
     )
     assert (cfg.proposals.mode, cfg.solver.max_iter, cfg.input.train_sizes) == ("quality", 300, (320, 400))
     assert (cfg.self_train.max_iter, cfg.self_train.teacher_steps) == (7, 5)  # what is given, is taken
-    assert "the whole recipe finds more: detector train " in capsys.readouterr().out
+    assert "the whole recipe reaches higher AP: detector train " in capsys.readouterr().out
     keys = stages.quick(load_cfg(CONFIG, words))
     assert (keys["OUTPUT_DIR"], keys["INPUT.TRAIN_SIZES"]) == (str(folder), (256,))
     assert keys["DATASETS.PROPOSALS"] == str(tmp_path / "proposals_quick.npz")

@@ -25,11 +25,13 @@ LIMITS: dict[str, tuple[tuple[int, ...], int]] = {
 }
 
 
-def build_backbone(options: BackboneSettings, *, image_by_image: bool = False) -> Backbone:
+def build_backbone(
+    options: BackboneSettings, *, image_by_image: bool = False, last_relu: bool = True
+) -> Backbone:
     """The network of MODEL.BACKBONE with random weights.
 
     Args:
-        image_by_image: of :class:`VGG16`.
+        image_by_image, last_relu: of :class:`VGG16`.
 
     Raises:
         ConfigError: it cannot have that stride, or so many frozen stages.
@@ -51,7 +53,7 @@ def build_backbone(options: BackboneSettings, *, image_by_image: bool = False) -
             stride=stride,
             frozen_stages=frozen,
             image_by_image=image_by_image,
-            last_relu=options.last_relu,
+            last_relu=last_relu,
         )
     return ResNet(name, stride=stride, frozen_stages=frozen)
 
