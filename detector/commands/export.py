@@ -233,7 +233,7 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
     images = [*map(open_image, paths), *made]
     # Each alone, and the first and the last ones, of several sizes, together.
     batches = [*([image] for image in images), images[:3], images[-4:]]
-    on = {"device": predictor.device, "precision": predictor.precision}
+    on: dict[str, Any] = {"device": predictor.device, "precision": predictor.precision}
     options: dict[str, Any] = {"floor": limits.score_threshold, "most": limits.max_detections}
 
     def difference(exported: Network) -> float:
