@@ -40,7 +40,7 @@ REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
 NAME = "document.getElementById('name').textContent"  # of the image that is shown
 CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,12 @@ class Annotator:
             0.0 if index not in taken else _iou(taken[index]["box"], objects[index][1])
             for index in range(len(objects))
         ]
-        worst = min(range(len(objects)), key=overlaps.__getitem__, default=0)
+        announced = self._announced()  # of the missing boxes, one of this class comes first
+        worst = min(
+            range(len(objects)),
+            key=lambda index: (overlaps[index], not announced.startswith(objects[index][0])),
+            default=0,
+        )
         if objects and overlaps[worst] < CORRECT:
             self._improve(worst, *objects[worst], taken.get(worst))
             return True
@@ -127,8 +132,6 @@ class Annotator:
         self._draw(label, target)
 
     def _reject(self, box: dict[str, Any]) -> None:
-        if self._chosen() not in ("", box["id"]):
-            self._key("Escape", "other")  # else the key would reject the chosen box
         if point := self._free_point(box):
             self.page.mouse.move(*self._place(point))
         else:  # it is behind others: choose it in the list
@@ -156,6 +159,10 @@ class Annotator:
         self.actions["drawn"] += 1
         if self._box(self._chosen())["label"] != label:
             self._key(str(self.store.class_names.index(label) + 1), "class")
+
+    def _announced(self) -> str:
+        """The class that the page gives to what is drawn next."""
+        return str(self.page.evaluate("document.querySelector('#classes [aria-pressed=true]').textContent"))
 
     def _chosen(self) -> str:
         self._settle()
@@ -268,7 +275,7 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, _BROWSERS)))
+        path = next(filter(None, map(shutil.which, BROWSERS)))
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"http://127.0.0.1:{port}/?token=t")

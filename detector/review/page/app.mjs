@@ -1,12 +1,12 @@
 // The page: which image is shown, what a person can do with it, and by which keys.
 
-import { candidatesAt, contains, drag, likelyClass, mostLike, snapTargets } from "./geometry.mjs";
+import { candidatesAt, contains, drag, mostLike, snapTargets } from "./geometry.mjs";
 import { Grid } from "./grid.mjs";
 import { showLearning } from "./learning.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
 import { ask, Outbox } from "./server.mjs";
 import { Stage } from "./stage.mjs";
-import { classesWithoutBox, effective, find, lowBoxes, replay, shownClasses } from "./state.mjs";
+import { classesWithoutBox, effective, find, likelyMissing, lowBoxes, replay, shownClasses } from "./state.mjs";
 
 const AHEAD = 3; // images that are loaded before they are asked for
 const person = crypto.randomUUID();
@@ -80,9 +80,8 @@ async function show(image) {
   if (current !== image) return;
   byId("name").textContent = image.name;
   state = replay(image.start, image.actions);
-  const missing = classesWithoutBox(image.start, state, classes);
   const shown = shownClasses(image.start, state, classes);
-  if (!shown.includes(label) || missing.length) label = missing[0] ?? shown[0] ?? label;
+  label = likelyMissing(image.start, state, classes) ?? (shown.includes(label) ? label : shown[0] ?? label);
   picked = false;
   stage.show(image, image.picture);
   refresh();
@@ -160,6 +159,7 @@ function record(action) {
   current.actions.push(action);
   act(current.id, action, current.start.detector);
   state = replay(current.start, current.actions);
+  if (!picked) label = likelyMissing(current.start, state, classes) ?? label;
 }
 
 function perform(action) {
@@ -184,11 +184,6 @@ function choose(id) {
   refresh();
 }
 
-// The chosen box, else the one under the pointer.
-function target() {
-  return (selected && find(state, selected)) || stage.under;
-}
-
 function add(box, name, how) {
   const id = crypto.randomUUID();
   label = name;
@@ -198,21 +193,17 @@ function add(box, name, how) {
 }
 
 // A box that is drawn over an undecided one, or over a proposal that was just asked for, corrects it: one action, where
-// rejecting and drawing are two. It has the class that the person picked; else that of the box below it; else the one
-// that the detector finds most likely there. Then comes the next class that has no box.
+// rejecting and drawing are two. It has the class that the person picked; else that of the box below it; else the
+// announced one, which most likely lacks a box.
 function draw(box) {
   if (!current) return;
   const open = stage.boxes.filter((each) => each.status === "proposed" || each.id === series?.id);
   const other = mostLike(open, box, label) ?? (picked ? null : mostLike(open, box));
   series = null;
   selected = other?.id ?? crypto.randomUUID();
-  if (other) record({ kind: "change", id: selected, box, how: "drawn" });
-  else {
-    const likely = picked ? undefined : likelyClass(current.candidates, box);
-    record({ kind: "add", id: selected, label: classes[likely] ?? label, box, how: "drawn" });
-  }
+  record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label, box, how: "drawn" });
   picked = false;
-  label = classesWithoutBox(current.start, state, classes)[0] ?? find(state, selected).label;
+  label = likelyMissing(current.start, state, classes) ?? find(state, selected).label;
   refresh();
 }
 
@@ -242,7 +233,7 @@ function propose(point) {
 }
 
 function snap() {
-  const box = target();
+  const box = stage.aimed;
   if (!box) return message("Choose a box, or point at one.");
   if (series?.id !== box.id || series.how !== "snapped") {
     const point = stage.point && contains(box.box, stage.point) ? stage.point : null;
@@ -261,7 +252,7 @@ function cycle() {
 }
 
 function decide(kind) {
-  const box = target();
+  const box = stage.aimed;
   if (!box) return message("Choose a box, or point at one.");
   if (kind === "reject" && box.id === selected) selected = null;
   series = null;
