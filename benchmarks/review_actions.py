@@ -39,6 +39,16 @@ from detector.structures import box_iou
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
 NAME = "document.getElementById('name').textContent"  # of the image that is shown
+WATCH = """() => {
+  let begin = null;
+  window.waits = [];
+  addEventListener("keydown", (event) => event.key === "Enter" && (begin = event.timeStamp), true);
+  new MutationObserver(() => requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel(); // answered after the frame is drawn
+    port1.onmessage = () => window.waits.push(performance.now() - begin);
+    port2.postMessage(0);
+  })).observe(document.getElementById("name"), { childList: true });
+}"""  # keeps the milliseconds from Enter to the next image
 CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -71,7 +81,7 @@ class Annotator:
 
     def __init__(self, page: Page, store: Store, least: float, *, help_first: bool = False) -> None:
         self.page, self.store, self.least, self.help_first = page, store, least, help_first
-        self.actions, self.next_ms = Counter[str](), list[float]()
+        self.actions = Counter[str]()
         self.names = {name: number for number, name in store.names().items()}
 
     def review(self, objects: list[tuple[str, list[float]]]) -> None:
@@ -80,16 +90,14 @@ class Annotator:
         self.tried = set[int]()  # the objects for which the page was asked for a proposal
         while self._correct_one(objects):
             pass
-        self._settle()
-        begin, name = time.perf_counter(), self.page.evaluate(NAME)
+        name = self.page.evaluate(NAME)
         self._key("Enter", "accept")
-        moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
         self._settle()
         if not self.store.state(self.number)["decided"]:  # the page asks whether a class has no box
             self._key("Enter", "accept")
+        moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
         while not self.page.evaluate(moved):
             time.sleep(0.002)
-        self.next_ms.append((time.perf_counter() - begin) * 1e3)
 
     def _correct_one(self, objects: list[tuple[str, list[float]]]) -> bool:
         """Correct what is worst: a missing box, one that is off, one too many. False: all is right."""
@@ -283,19 +291,22 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
         page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
         time.sleep(1)  # until the first image in this order is there
+        page.evaluate(WATCH)
         annotator = Annotator(page, session.store, options.least, help_first=options.help_first)
         boxes, images = 0, []
-        for _ in range(min(options.count, len(objects))):
+        most = options.drawn_share * sum(map(len, objects.values()))
+        while len(images) < min(options.count, len(objects)) and annotator.actions["drawn"] < most:
             name = page.evaluate(NAME)
             annotator.review(objects[name])
             boxes += len(objects[name])
             images.append(name)
         annotator._settle()
+        wait = statistics.median(page.evaluate("window.waits"))
         browser.close()
     server.should_exit = True
     thread.join(10)
     right = sum(_right(session.store.state(annotator.names[name]), objects[name]) for name in images)
-    done, wait = annotator.actions, statistics.median(annotator.next_ms)
+    done = annotator.actions
     rest = [done[kind] for kind in ("rejected", "class", "proposed", "other")]
     per_object, replaced = (
         done.total() / boxes,
@@ -361,6 +372,8 @@ def main() -> None:
     parser.add_argument("--order", default="suggested", help="of the images, as in the page")
     parser.add_argument("--least", type=float, default=0.3, help="least score, as set in the page")
     parser.add_argument("--folder", type=Path, default=Path("review_actions"), help="for the reviews")
+    more = "stop after this share of all objects was drawn (default: 1)"
+    parser.add_argument("--drawn-share", type=float, default=1.0, help=more)
     parser.add_argument("--help-first", action="store_true", help="try proposals before drawing")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--save", metavar="NAME", help="write results/review_actions_NAME.json")

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ import uvicorn
 from measure import print_table, write_result
 from PIL import Image
 from playwright.sync_api import CDPSession, Page, sync_playwright
-from review_actions import BROWSERS
+from review_actions import BROWSERS, WATCH
 
 from detector.data.formats.review import ReviewImage
 from detector.data.formats.review_file import start_of
@@ -38,6 +39,7 @@ from detector.review.store import NewImage, Store
 CLASSES, SIZE, COUNT = ("bird", "car"), (3000, 4000), 300
 KEYS = [".", *(8 * [".", "a", "ArrowRight", "x", ",", "Control+z"])]
 LIMIT_MS = 50
+_IMAGES = 30
 _PAUSE = 0.15  # seconds between keys
 TIMED = """() => {
   window.times = [];
@@ -60,6 +62,8 @@ class Keys:
     wall_90_percent_ms: float
     over_50_ms: int
     cpu_mean_ms: float
+    next_image_median_ms: float  # from Enter
+    next_image_most_ms: float
 
 
 def main() -> None:
@@ -97,11 +101,14 @@ def _page(folder: Path) -> Iterator[Page]:
     boxes = tuple(
         LabeledBox(CLASSES[row % 2], (x, y, x + 150, y + 150), 0.9) for row, (x, y) in enumerate(corners)
     )
-    start = start_of(ReviewImage("0.jpg", SIZE, boxes, complete=False), CLASSES)
-    store.add_images([NewImage("0.jpg", SIZE, True, start, [])], {})
+    names = [f"{number}.jpg" for number in range(_IMAGES)]
+    for name in names[1:]:
+        shutil.copy(folder / names[0], folder / name)
+    starts = [start_of(ReviewImage(name, SIZE, boxes, complete=False), CLASSES) for name in names]
+    store.add_images([NewImage(*row, []) for row in zip(names, repeat(SIZE), repeat(True), starts)], {})
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    pictures = Pictures({1: folder / "0.jpg"}, upright=True)
+    pictures = Pictures({number: folder / name for number, name in store.names().items()}, upright=True)
     app = make_app(store, pictures, title="benchmark", token="t", port=port)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -114,6 +121,7 @@ def _page(folder: Path) -> Iterator[Page]:
         while page.locator("#boxes li").count() < COUNT:
             time.sleep(0.05)
         page.evaluate(TIMED)
+        page.evaluate(WATCH)
         yield page
         browser.close()
     server.should_exit = True
@@ -133,8 +141,25 @@ def _measure(page: Page, case: str, rounds: int) -> Keys:
         time.sleep(_PAUSE)
     cpu = (_cpu_ms(devtools) - begin) / number
     times = page.evaluate("window.times")
+    page.evaluate("window.waits.length = 0")
+    for number in range(1, _IMAGES // 3):
+        time.sleep(1)  # as long as a person looks at an image at least
+        page.keyboard.press("Enter")
+        while page.evaluate("window.waits.length") < number:
+            time.sleep(0.01)
+    waits = page.evaluate("window.waits")
     over, tenths = sum(each > LIMIT_MS for each in times), statistics.quantiles(times, n=10)
-    return Keys(case, os.getloadavg()[0], len(times), statistics.median(times), tenths[-1], over, cpu)
+    return Keys(
+        case,
+        os.getloadavg()[0],
+        len(times),
+        statistics.median(times),
+        tenths[-1],
+        over,
+        cpu,
+        statistics.median(waits),
+        max(waits),
+    )
 
 
 def _cpu_ms(devtools: CDPSession) -> float:

@@ -99,12 +99,12 @@ def _animate(page: Page, session: Session, objects: dict[str, list[tuple[str, li
     frames = [_picture(page)]
 
     class Watched(Annotator):
-        def _key(self, key: str) -> None:
-            super()._key(key)
+        def _key(self, key: str, kind: str) -> None:
+            super()._key(key, kind)
             frames.append(_picture(page))
 
-        def _drag(self, start: list[float], end: list[float]) -> None:
-            super()._drag(start, end)
+        def _draw(self, label: str, box: list[float]) -> None:
+            super()._draw(label, box)
             frames.append(_picture(page))
 
     annotator = Watched(page, session.store, 0.3)

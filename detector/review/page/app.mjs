@@ -54,7 +54,10 @@ function fill() {
 
 async function next() {
   if (place < past.length - 1) return show(past[++place]);
-  if (!upcoming.length) await fill();
+  if (!upcoming.length) {
+    if (current) refresh(); // while this image is still to be seen
+    await fill();
+  }
   if (!upcoming.length) {
     await outbox.flush(); // what was just accepted may be all that is left
     await fill();
@@ -292,13 +295,13 @@ function acceptAll() {
     confirmed = current.id;
     return message(`No box of ${missing.join(", ")}, as the tags say. Enter again if there is none.`);
   }
-  perform({ kind: "accept_all", complete, least: least() });
+  record({ kind: "accept_all", complete, least: least() });
   return next();
 }
 
 function skip() {
   if (!current) return;
-  perform({ kind: "skip" });
+  record({ kind: "skip" });
   return next();
 }
 

@@ -75,7 +75,8 @@ export class Stage {
     root.addEventListener("pointerleave", () => this.#leave());
     root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     root.addEventListener("contextmenu", (event) => event.preventDefault());
-    new ResizeObserver(() => this.#resize()).observe(root);
+    this.screen = { width: root.clientWidth, height: root.clientHeight }; // asking for it later would lay the page out
+    new ResizeObserver(([{ contentRect }]) => this.#resize(contentRect)).observe(root);
   }
 
   show(image, picture) {
@@ -95,9 +96,6 @@ export class Stage {
     this.draw([], [], null);
   }
 
-  get screen() {
-    return { width: this.root.clientWidth, height: this.root.clientHeight };
-  }
 
   fit() {
     this.view = fit(this.image, this.screen);
@@ -149,8 +147,8 @@ export class Stage {
     return [x1 * scale + x, y1 * scale + y, (x2 - x1) * scale, (y2 - y1) * scale];
   }
 
-  #resize() {
-    const { width, height } = this.screen;
+  #resize({ width, height }) {
+    this.screen = { width, height };
     Object.assign(this.canvas, { width: Math.round(width * devicePixelRatio), height: Math.round(height * devicePixelRatio) });
     if (this.image) this.fit();
   }
