@@ -10,6 +10,8 @@ the same corrections in Label Studio, which are computed: `by_files` says how.
 """
 
 import argparse
+import json
+import random
 import shutil
 import socket
 import sqlite3
@@ -29,11 +31,14 @@ from playwright.sync_api import Page, sync_playwright
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.formats.review_file import State
+from detector.data.formats import ReviewImage
+from detector.data.formats.review_file import State, start_of
+from detector.data.labeled_box import LabeledBox
 from detector.labeling.suggest import image_name
+from detector.review.pictures import Pictures
 from detector.review.server import make_app
 from detector.review.session import Session, open_session
-from detector.review.store import Store
+from detector.review.store import NewImage, Store
 from detector.structures import box_iou
 
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
@@ -79,8 +84,8 @@ class Annotator:
         help_first: whether the person tries the proposals of the page before drawing.
     """
 
-    def __init__(self, page: Page, store: Store, least: float, *, help_first: bool = False) -> None:
-        self.page, self.store, self.least, self.help_first = page, store, least, help_first
+    def __init__(self, page: Page, store: Store, *, help_first: bool = False) -> None:
+        self.page, self.store, self.help_first = page, store, help_first
         self.actions = Counter[str]()
         self.names = {name: number for number, name in store.names().items()}
 
@@ -195,7 +200,7 @@ class Annotator:
     def _shown(self) -> list[dict[str, Any]]:
         self._settle()
         state = self.store.state(self.number)
-        low = low_boxes(state, self.least)
+        low = low_boxes(state, float(self.page.locator("#least").input_value()))
         return [box for box in state["boxes"] if box["id"] not in low and box["status"] != "rejected"]
 
     def _settle(self) -> None:
@@ -288,11 +293,12 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"http://127.0.0.1:{port}/?token=t")
         page.locator("#stage .picture").wait_for()
-        page.locator("#least").fill(str(options.least))
+        if options.least is not None:
+            page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
         time.sleep(1)  # until the first image in this order is there
         page.evaluate(WATCH)
-        annotator = Annotator(page, session.store, options.least, help_first=options.help_first)
+        annotator = Annotator(page, session.store, help_first=options.help_first)
         boxes, images = 0, []
         most = options.drawn_share * sum(map(len, objects.values()))
         while len(images) < min(options.count, len(objects)) and annotator.actions["drawn"] < most:
@@ -362,16 +368,41 @@ def copied(file: Path, name: str, *, with_boxes: bool) -> Path:
     return copy
 
 
+def labeled_session(labels: Path, file: Path, dataset: AnnotatedImages) -> Session:
+    """A review of the boxes that `detector label` has found; images come in a random order."""
+    rows = {image_name(dataset, index): index for index in range(len(dataset))}
+    found, boxes = json.loads(labels.read_text()), dict[int, list[LabeledBox]]()
+    names = {each["id"]: each["name"] for each in found["categories"]}
+    for each in found["annotations"]:
+        x, y, width, height = each["bbox"]
+        box = LabeledBox(names[each["category_id"]], (x, y, x + width, y + height), each["score"])
+        boxes.setdefault(each["image_id"], []).append(box)
+    random.Random(0).shuffle(found["images"])
+    images = []
+    for each in found["images"]:
+        size, name = (each["height"], each["width"]), each["file_name"]
+        tags = dataset.labels(rows[name]).nonzero()[:, 0].tolist()
+        image = ReviewImage(name, size, tuple(boxes.get(each["id"], ())))
+        start = start_of(image, [dataset.class_names[label] for label in tags])
+        images.append(NewImage(name, size, dataset.apply_orientation, start, []))
+    store = Store(file, dataset.class_names)
+    if not store.names():
+        store.add_images(images, {})
+    paths = {number: dataset.image_path(rows[name]) for number, name in store.names().items()}
+    return Session(store, Pictures(paths, upright=dataset.apply_orientation), labels.stem)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("config_file", metavar="RUN")
+    parser.add_argument("config_file", metavar="RUN", help="or, with --labels, a config")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     parser.add_argument("--count", type=int, default=60, help="images (default: 60)")
     parser.add_argument("--order", default="suggested", help="of the images, as in the page")
-    parser.add_argument("--least", type=float, default=0.3, help="least score, as set in the page")
+    parser.add_argument("--least", type=float, help="least score; default: what the page suggests")
     parser.add_argument("--folder", type=Path, default=Path("review_actions"), help="for the reviews")
+    parser.add_argument("--labels", type=Path, metavar="P", help="COCO file of detector label, for a RUN")
     more = "stop after this share of all objects was drawn (default: 1)"
     parser.add_argument("--drawn-share", type=float, default=1.0, help=more)
     parser.add_argument("--help-first", action="store_true", help="try proposals before drawing")
@@ -379,16 +410,22 @@ def main() -> None:
     parser.add_argument("--save", metavar="NAME", help="write results/review_actions_NAME.json")
     options = parser.parse_args()
     cfg = load_cfg(options.config_file, options.overrides)
-    objects = objects_of(build_dataset(cfg, cfg.datasets.train_split))
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
+    objects = objects_of(dataset)
     options.folder.mkdir(exist_ok=True)
-    words = (options.config_file, options.overrides)
     file = options.folder / "review.sqlite"
-    open_session(*words, file=file).store.close()
+
+    def session(file: Path) -> Session:
+        if options.labels:
+            return labeled_session(options.labels, file, dataset)
+        return open_session(options.config_file, options.overrides, file=file)
+
+    session(file).store.close()
     rows = []
     for name in options.cases:
         case, with_boxes = CASES[name]
         copy = copied(file, f"{name}.sqlite", with_boxes=with_boxes)
-        row = measure(case, open_session(*words, file=copy), objects, options)
+        row = measure(case, session(copy), objects, options)
         rows += [row, by_files(row)] if with_boxes else [row]
     print_table(rows)
     if options.save:

@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(options.run, (), file=Path(folder, "review.sqlite"))
         with Learner(options.run, (), session.store, 10) as learner, _page(session, learner) as page:
-            annotator = Annotator(page, session.store, 0.3)
+            annotator = Annotator(page, session.store)
             for _ in range(REVIEWED):
                 annotator.review(objects[page.evaluate(NAME)])
                 _wait_while(learner, "training")
@@ -107,7 +107,7 @@ def _animate(page: Page, session: Session, objects: dict[str, list[tuple[str, li
             super()._draw(label, box)
             frames.append(_picture(page))
 
-    annotator = Watched(page, session.store, 0.3)
+    annotator = Watched(page, session.store)
     while len(frames) * FRAME_MS < 29_000:
         annotator.review(objects[page.evaluate(NAME)])
     _show("review.webp", *frames)

@@ -350,6 +350,22 @@ def test_the_filter_takes_the_first_class(page, running: Running) -> None:
     assert boxes_of(saved(page, running))[-1][0] == CAR
 
 
+def test_the_least_score_is_that_of_what_was_reviewed_until_one_is_chosen(page, running: Running) -> None:
+    progress = running.store.progress
+    running.store.progress = lambda *last: progress(*last) | {"least": 0.1}  # type: ignore[method-assign]
+    page.keyboard.press("Enter")
+    page.get_by_text("1 of 4 reviewed").wait_for()
+    assert page.locator("#least").input_value() == "0.3"  # not under the hands of the person
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('name').textContent === '2.png'")
+    assert page.locator("#least").input_value() == "0.1"
+    assert page.locator("#boxes li").count() == 3
+    page.keyboard.press("]")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('name').textContent === '3.png'")
+    assert page.locator("#least").input_value() == "0.15"
+
+
 def test_the_grid_rejects_what_is_clicked_and_accepts_the_rest(page, running: Running) -> None:
     page.keyboard.press("g")
     page.locator("#crops button").nth(3).wait_for()

@@ -29,6 +29,7 @@ let filling = null;
 let confirmed = null; // the image whose missing boxes the person has been told of
 let series = null; // boxes that another click, or S, goes through: {id, how, boxes, next}
 let setting = false; // points, not boxes
+let suggested = null; // the least score
 
 // --- which image ---
 
@@ -82,6 +83,7 @@ async function show(image) {
   if (!(await image.ready)) message("The picture cannot be read: skip it.");
   if (current !== image) return;
   byId("name").textContent = image.name;
+  if (byId("auto-least").checked && suggested !== null) setLeast(suggested);
   state = replay(image.start, image.actions);
   const shown = shownClasses(image.start, state, classes);
   label = likelyMissing(image.start, state, classes) ?? (shown.includes(label) ? label : shown[0] ?? label);
@@ -129,6 +131,7 @@ function showNumbers() {
 async function askNumbers() {
   const numbers = await ask("/api/progress").catch(() => null);
   if (!numbers) return;
+  suggested = numbers.least;
   showProgress(numbers);
   showLearning(numbers.learning, numbers.decided);
 }
@@ -322,8 +325,20 @@ const least = () => Number(byId("least").value);
 function setLeast(value) {
   byId("least").value = value;
   byId("least-text").textContent = least().toFixed(2);
+}
+
+// A least score that the person chooses stays; else each new image has that which the reviewed ones suggest.
+function chooseLeast(value) {
+  setLeast(value);
+  byId("auto-least").checked = false;
   localStorage.setItem("least score", least());
   if (current) refresh();
+}
+
+function suggestLeast(event) {
+  event.target.blur();
+  if (event.target.checked) localStorage.removeItem("least score");
+  else localStorage.setItem("least score", least());
 }
 
 function step(by) {
@@ -383,8 +398,8 @@ const KEYS = {
   e: () => (stage.point ? propose(stage.point) : message("Point at an object.")),
   ",": () => step(-1),
   ".": () => step(1),
-  "[": () => setLeast(least() - 0.05),
-  "]": () => setLeast(least() + 0.05),
+  "[": () => chooseLeast(least() - 0.05),
+  "]": () => chooseLeast(least() + 0.05),
   b: () => byId("complete").click(),
   t: () => tag(label),
   p: () => setPoints(!setting),
@@ -452,7 +467,8 @@ byId("order").onchange = (event) => {
   event.target.blur();
   reorder();
 };
-byId("least").oninput = (event) => setLeast(event.target.value);
+byId("least").oninput = (event) => chooseLeast(event.target.value);
+byId("auto-least").onchange = suggestLeast;
 byId("brightness").oninput = (event) => stage.brightness(event.target.value);
 byId("complete").onchange = (event) => event.target.blur();
 
@@ -462,6 +478,7 @@ function setTheme(name) {
 }
 
 setLeast(localStorage.getItem("least score") ?? 0.3);
+byId("auto-least").checked = localStorage.getItem("least score") === null;
 setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
 setInterval(() => {
   if (document.hidden) return;
