@@ -107,7 +107,7 @@ def ask(
 
 
 def hold_learner(run: Path, file: Path, told: Path) -> None:
-    """For a process of its own: learn as the server of a review does; `told` gets the number of the process."""
+    """Learn as the server of a review does; `told` gets the number of the learning process."""
     from detector.review.learner import Learner
 
     with Learner(str(run), (), Store(file, TOYBOX), 3) as learner:
