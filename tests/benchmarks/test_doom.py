@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from doom import CLASSES, TEST_MAPS, TRAIN_MAPS, folder, render_doom
 from doom.game import HEIGHT, WIDTH, Thing
-from doom.scene import (
-    APART,
-    KINDS,
-    MARGIN,
-    NEAREST,
-    choose_names,
-    choose_places,
-    distance,
-    is_visible,
-)
+from doom.scene import APART, KINDS, MARGIN, NEAREST, choose_names, choose_places, distance, is_visible
 
 from detector.data.datasets.voc import VOCDataset
 
