@@ -121,6 +121,9 @@ def build_criterion(cfg: Settings) -> Criterion:
         mil_reduction=cfg.model.mil_reduction,
         stream_weights=cfg.model.stream_weights,
         regression=regression,
+        unknown_from=cfg.datasets.missing_tags,
+        shown_from=cfg.datasets.added_tags,
+        absent_weight=cfg.datasets.absent_weight,
     )
 
 

@@ -7,6 +7,7 @@ from textwrap import shorten
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -141,14 +142,18 @@ def build_pseudo_boxes(
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
     """
-    keys, dataset = cfg.self_train, training_set.dataset
+    keys, keys_of_tags, dataset = cfg.self_train, cfg.datasets, training_set.dataset
 
     def choose(index: int, scores: Scores, tile: Tensor | None = None) -> Detections:
         whole, image_id = tile is None, dataset.image_ids[index]
         relative, reviewed = keys.relative_scores, training_set.reviewed.get(image_id)
+        labels = dataset.labels(index)
+        if keys_of_tags.added_tags and len(scores.scores):
+            found = scores.scores.amax(dim=0).cpu() >= keys_of_tags.added_tags
+            labels = torch.where(found, 1.0, labels)
         return pseudo_boxes(
             scores,
-            dataset.labels(index),
+            labels,
             score_threshold=keys.score_threshold if whole or not relative else _SURE,
             relative=relative and whole,
             each_label=whole,
