@@ -8,9 +8,9 @@ The first argument is a data set of benchmarks/few_boxes.py. Of P % of the tags,
 * "swap_P": it is replaced by the tag of the similar class, or of any other where the image has that.
 * "flip_P": half of them are lost, and as many are added to images that do not show the class.
 
-"clean_0" has all tags as they are. "..._less" gives tags that an image lacks a quarter of the weight; besides,
-"..._unknown" takes them for unknown where the image scores 0.5 or more for the class, "..._found" for there;
-"..._added" takes them for unknown from 0.4 on and for there from 0.6 on.
+"clean_0" has all tags as they are. "..._told" trains with DATASETS.MISSING_TAGS and FALSE_TAGS as they are;
+"..._mil" the same without likely tags in the refinement; "..._10" with 0.1 and 0.01, "..._30" with 0.3 and
+0.03, whatever the tags are.
 "student_..." is the student of the detector of that name.
 
 After the trainings the scores of the training images are written, with the tags and the truth, to
@@ -50,13 +50,7 @@ SIMILAR = {  # a class and the one that its tag is swapped for
     "photos": {"apple": "orange", "orange": "apple", "kangaroo": "raccoon", "raccoon": "kangaroo"},
     "doom": {"imp": "zombieman", "zombieman": "imp", "medikit": "barrel", "demon": "revenant"},
 }
-LESS = ("DATASETS.ABSENT_WEIGHT", "0.25")
-RULES = {
-    "less": LESS,
-    "unknown": (*LESS, "DATASETS.MISSING_TAGS", "0.5"),
-    "added": (*LESS, "DATASETS.MISSING_TAGS", "0.4", "DATASETS.ADDED_TAGS", "0.6"),
-    "found": (*LESS, "DATASETS.ADDED_TAGS", "0.5"),
-}
+TAGS_TO_OTHERS = {"toybox": 0.4, "photos": 0.28, "doom": 0.5}  # tags for each pair of image and other class
 FOLDS = 3
 
 
@@ -133,8 +127,21 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name in names:
         found[name] = *keys, f"{name}_{{seed}}"
-        found |= {f"{name}_{rule}": (*found[name], *words) for rule, words in RULES.items()}
+        kind, _, share = name.partition("_")
+        missing, false = told(kind, int(share) / 100, data_set)
+        rates = {"told": (missing, false), "mil": (missing, false), "10": (0.1, 0.01), "30": (0.3, 0.03)}
+        for rule, (missing, false) in rates.items():
+            words = ("DATASETS.MISSING_TAGS", f"{missing:.3f}", "DATASETS.FALSE_TAGS", f"{false:.3f}")
+            words += ("DATASETS.RELABEL", str(rule != "mil"))
+            found[f"{name}_{rule}"] = *found[name], *words
     return found
+
+
+def told(kind: str, share: float, data_set: str) -> tuple[float, float]:
+    """MISSING_TAGS and FALSE_TAGS of a variant."""
+    if kind == "flip":
+        share /= 2
+    return share, 0.0 if kind in ("drop", "clean") else share * TAGS_TO_OTHERS[data_set]
 
 
 def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:

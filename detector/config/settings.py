@@ -64,14 +64,12 @@ class DatasetSettings:
         "Table of the teacher's class names, CSV with teacher,class; empty: it names the classes alike.",
         affects=PSEUDO_BOXES, path=True)
     missing_tags: float = training_key(0.0,
-        "Where tags may be missing: score from which a class that is not among the tags of an image is taken "
-        "for unknown in the training of a weak detector; 0: tags are complete.", most=1)
-    added_tags: float = training_key(0.0,
-        "Score from which such a class is taken for shown, also by self-training; 0: none is.", most=1,
+        "Share of the images that show a class without its tag, about; docs/own_images.md, Wrong tags.",
+        below=1, affects=PSEUDO_BOXES)
+    false_tags: float = training_key(0.0,
+        "Share of the images that do not show a class but have its tag, about.", below=0.5,
         affects=PSEUDO_BOXES)
-    absent_weight: float = training_key(1.0,
-        "Weight of the losses of the tags that an image does not have, in the training of a weak detector; "
-        "less than 1 where tags may be missing.", over=0, most=1)
+    relabel: bool = training_key(True, "trial", affects=PSEUDO_BOXES)
     difficult_labels: bool = key(True, "A difficult object (COCO: an iscrowd region) labels its image.")
     coco_json: str = key("annotations/instances_{split}.json",
         "Annotation file of a split below ROOT, for the format coco.", resume=ALWAYS, path=True)

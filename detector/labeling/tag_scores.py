@@ -1,7 +1,6 @@
 """How likely each class is in each training image, by detectors that have not seen the image."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch

@@ -28,6 +28,7 @@ from detector.modeling.regression import (
     StreamRegression,
     StreamRegressionLoss,
 )
+from detector.modeling.tag_noise import TagNoise
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.structures import Detections, Scores
 
@@ -121,10 +122,14 @@ def build_criterion(cfg: Settings) -> Criterion:
         mil_reduction=cfg.model.mil_reduction,
         stream_weights=cfg.model.stream_weights,
         regression=regression,
-        unknown_from=cfg.datasets.missing_tags,
-        shown_from=cfg.datasets.added_tags,
-        absent_weight=cfg.datasets.absent_weight,
+        noise=build_tag_noise(cfg),
+        relabel=cfg.datasets.relabel,
     )
+
+
+def build_tag_noise(cfg: Settings) -> TagNoise:
+    """How often tags are wrong."""
+    return TagNoise(cfg.datasets.missing_tags, cfg.datasets.false_tags)
 
 
 def build_refinement(cfg: Settings) -> Refinement | None:

@@ -1,6 +1,5 @@
 """The losses of a weakly supervised detector."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -9,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
-from detector.modeling.doubted_tags import doubt_missing_tags
 from detector.modeling.head import HeadOutputs
 from detector.modeling.per_image import sum_per_image
 from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionLoss, StreamRegressionLoss
 from detector.modeling.reviewed import only_at_objects
+from detector.modeling.tag_noise import TagNoise
 from detector.structures import Batch
 
 
@@ -24,7 +23,7 @@ def mil_loss(
     counts: Tensor,
     reduction: Literal["mean", "sum"] = "mean",
     unknown: Tensor | None = None,
-    absent_weight: float = 1.0,
+    noise: TagNoise | None = None,
 ) -> Tensor:
     """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
 
@@ -36,15 +35,15 @@ def mil_loss(
         counts (Tensor[B]): proposals per image, int64, on the CPU.
         reduction: over classes: "mean", or "sum" as the paper writes it.
         unknown (Tensor[B, C]): bool, labels that are unknown and contribute zero loss; None: all are known.
-        absent_weight: factor of the loss of classes that an image does not show.
+        noise: how often labels are wrong; None: never.
     """
     image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
+    if noise:
+        image_scores = noise.tagged(image_scores)
     # torch raises an unspecific error for NaN, on a GPU one that ends the process. Here, the loss is NaN.
     valid = image_scores.isfinite()
     losses = binary_cross_entropy(image_scores.where(valid, 0.5), labels, reduction="none")  # (B, C)
     losses = losses.where(valid, torch.nan)
-    if absent_weight != 1:
-        losses = losses.where(labels > 0, absent_weight * losses)
     if unknown is not None:
         losses = losses.masked_fill(unknown, 0)
     losses = losses.mean(dim=1) if reduction == "mean" else losses.sum(dim=1)
@@ -65,8 +64,8 @@ class Criterion:
     softmax of the streams is over the other classes.
 
     Args:
-        unknown_from, shown_from: of :func:`doubt_missing_tags`; 0: no tag is doubted.
-        absent_weight: factor of the losses "mil" and "image" of classes that an image does not show.
+        noise: how often tags are wrong. "mil" and "image" then compare tags with their probability, and
+            pseudo labels are of the likely tags; None: tags are right.
     """
 
     def __init__(
@@ -76,9 +75,8 @@ class Criterion:
         mil_reduction: Literal["mean", "sum"] = "mean",
         stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
         regression: RegressionLoss | StreamRegressionLoss | None = None,
-        unknown_from: float = 0.0,
-        shown_from: float = 0.0,
-        absent_weight: float = 1.0,
+        noise: TagNoise | None = None,
+        relabel: bool = True,
     ) -> None:
         if refinement is None and isinstance(regression, StreamRegressionLoss):
             raise ValueError("StreamRegressionLoss needs refinement streams, but refinement is None")
@@ -86,22 +84,16 @@ class Criterion:
         self.mil_reduction = mil_reduction
         self.stream_weights = tuple(stream_weights) if refinement else ()
         self.regression = regression
-        self.unknown_from, self.shown_from = unknown_from or math.inf, shown_from or math.inf
-        self.absent_weight = absent_weight
+        self.noise, self.relabel = noise, relabel
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         if self.regression is not None and outputs.regression is None:
             raise ValueError("the criterion has a loss for regressed boxes, but the model regresses none")
-        mil, background = self._mil_scores(outputs, batch)
-        if min(self.unknown_from, self.shown_from) < math.inf:
-            if outputs.image_logits is None:
-                scores = sum_per_image(mil.detach(), batch.counts)  # (B, C)
-            else:
-                scores = outputs.image_logits.detach().float().sigmoid()
-            batch = doubt_missing_tags(
-                batch, scores, unknown_from=self.unknown_from, shown_from=self.shown_from
-            )
-        losses = {"mil": self._mil_loss(mil, background, batch)}
+        losses = {"mil": self._mil_loss(outputs, batch)}
+        if outputs.image_logits is not None:
+            losses["image"] = self._image_loss(outputs.image_logits, batch)
+        if self.noise and self.relabel:
+            batch = self.noise.likely_tags(batch, _shown(outputs, batch.counts))
         outputs = _without_unknown(outputs, batch)
         probs, branch = outputs.refinements, outputs.regression
         if self.refinement is not None:
@@ -113,35 +105,41 @@ class Criterion:
         if branch is not None and isinstance(self.regression, RegressionLoss):
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(branch, last.detach(), batch)
-        if outputs.image_logits is not None:
-            weights = torch.where(batch.labels > 0, 1.0, self.absent_weight)
-            weights = weights if batch.unknown is None else weights.masked_fill(batch.unknown, 0)
-            logits = outputs.image_logits.float()
-            losses["image"] = binary_cross_entropy_with_logits(logits, batch.labels, weight=weights)
         return losses
 
-    def _mil_scores(self, outputs: HeadOutputs, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The scores (sum R, C) that sum to those of the images, and those of the background (sum R, 1)."""
+    def _image_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        known = None if batch.unknown is None else (~batch.unknown).float()
+        if not self.noise:
+            return binary_cross_entropy_with_logits(logits.float(), batch.labels, weight=known)
+        tagged = self.noise.tagged(logits.float().sigmoid().clamp(1e-6, 1 - 1e-6))
+        return binary_cross_entropy(tagged, batch.labels, weight=known)
+
+    def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
         mil = only_at_objects(outputs.mil, batch)
         background = outputs.mil_background
         if batch.weights is not None:  # the sums are estimates of those over all tiles
             mil = mil * batch.weights[:, None]
             background = None if background is None else background * batch.weights[:, None]
-        return mil, background
-
-    def _mil_loss(self, mil: Tensor, background: Tensor | None, batch: Batch) -> Tensor:
         labels, unknown = batch.labels, batch.unknown
         if background is not None:  # a class that is absent from all images
             mil = torch.cat([background, mil], dim=1)
             labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)
             if unknown is not None:
                 unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)
-        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown, self.absent_weight)
+        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown, self.noise)
 
     def _weighted(self, name: str, streams: Tensor) -> dict[str, Tensor]:
         """The weighted losses (K,) of the streams by name."""
         pairs = zip(streams, self.stream_weights, strict=True)
         return {f"{name}_{k}": weight * loss for k, (loss, weight) in enumerate(pairs, start=1)}
+
+
+@torch.no_grad()
+def _shown(outputs: HeadOutputs, counts: Tensor) -> Tensor:
+    """The probability (B, C) that an image shows a class: of the image head, where there is one."""
+    if outputs.image_logits is not None:
+        return outputs.image_logits.float().sigmoid()
+    return sum_per_image(outputs.mil, counts).clamp(0, 1)
 
 
 def _without_unknown(outputs: HeadOutputs, batch: Batch) -> HeadOutputs:

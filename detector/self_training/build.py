@@ -16,6 +16,7 @@ from detector.data.build import batch_options
 from detector.data.training_set import TrainingSet
 from detector.data.worker_loader import seeded_loader
 from detector.modeling.backbones.build import load_pretrained, timm_errors
+from detector.modeling.build import build_tag_noise
 from detector.modeling.postprocess import postprocess
 from detector.modeling.weights import TORCHVISION, convert_weights, load_tensors
 from detector.self_training.box_loader import BoxDataset, IndexedImages, collate_boxes
@@ -142,15 +143,15 @@ def build_pseudo_boxes(
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
     """
-    keys, keys_of_tags, dataset = cfg.self_train, cfg.datasets, training_set.dataset
+    keys, dataset, noise = cfg.self_train, training_set.dataset, build_tag_noise(cfg)
 
     def choose(index: int, scores: Scores, tile: Tensor | None = None) -> Detections:
         whole, image_id = tile is None, dataset.image_ids[index]
         relative, reviewed = keys.relative_scores, training_set.reviewed.get(image_id)
         labels = dataset.labels(index)
-        if keys_of_tags.added_tags and len(scores.scores):
-            found = scores.scores.amax(dim=0).cpu() >= keys_of_tags.added_tags
-            labels = torch.where(found, 1.0, labels)
+        if noise and len(scores.scores):
+            shown = noise.shown_given(labels, scores.scores.amax(dim=0).cpu().clamp(0, 1))
+            labels = torch.where(shown > 0.5, 1.0, labels)
         return pseudo_boxes(
             scores,
             labels,
