@@ -50,7 +50,7 @@ def out_of_fold_scores(
     )
     dataset, precision = training_set.dataset, build_precision(cfg, device)
     fold = folds_of(dataset.image_ids, cfg.seed, folds)
-    scores = torch.zeros(len(dataset), len(dataset.class_names))
+    scores = torch.zeros(len(dataset), 3, len(dataset.class_names))
     for number in range(folds):
         seed_everything(cfg.seed, cfg.deterministic)
         model = build_model(cfg).to(device)
@@ -94,5 +94,5 @@ def _of_views(model: nn.Module, views: Views, precision: Precision) -> Tensor:
         of_mil = sum_per_image(outputs.mil.float(), batch.counts)[0]  # (C,)
         of_boxes = outputs.scores().float().amax(dim=0) if len(outputs.mil) else of_mil
         of_image = of_mil if outputs.image_logits is None else outputs.image_logits.float().sigmoid()[0]
-        passes.append(torch.stack([of_mil, of_boxes, of_image]).mean(dim=0))
+        passes.append(torch.stack([of_mil, of_boxes, of_image]))  # (3, C)
     return torch.stack(passes).mean(dim=0).cpu()

@@ -1,0 +1,105 @@
+"""Which image labels are probably wrong, by scores of detectors that have not learned from them.
+
+Confident learning (Northcutt, Jiang and Chuang, JAIR 2021, arXiv 1911.00068) for each class against the rest,
+as an image may show several.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_STEPS = 50  # of Newton's method, which takes about ten
+
+
+@dataclass(frozen=True)
+class WrongTags:
+    """What is estimated of the tags (N, C)."""
+
+    probability: np.ndarray  # (N, C) float64, that the tag is wrong: false where it is there, else missing
+    joint: np.ndarray  # (C, 2, 2) float64, images by tag and truth: [c, 0, 1] are missing, [c, 1, 0] false
+
+    @property
+    def expected(self) -> int:
+        """How many tags are wrong."""
+        return round(float(self.joint[:, 0, 1].sum() + self.joint[:, 1, 0].sum()))
+
+    def suspects(self) -> list[tuple[int, int]]:
+        """(image, class) of as many tags as are expected to be wrong, the most likely first."""
+        order = np.argsort(-self.probability, axis=None, kind="stable")[: self.expected]
+        return [(int(i), int(c)) for i, c in zip(*np.unravel_index(order, self.probability.shape), strict=True)]
+
+
+def find_wrong_tags(scores: np.ndarray, tags: np.ndarray, known: np.ndarray | None = None) -> WrongTags:
+    """The probability of each tag to be wrong.
+
+    Args:
+        scores: (N, C) in [0, 1], how likely the image shows the class, by a model that has not seen its tags.
+        tags: (N, C) bool.
+        known: (N, C) bool, tags that count; the others have the probability 0. None: all.
+    """
+    known = np.ones_like(tags) if known is None else known
+    probability, joint = np.zeros(tags.shape), np.zeros((tags.shape[1], 2, 2))
+    for label in range(tags.shape[1]):
+        rows = known[:, label]
+        tag = tags[rows, label]
+        if tag.all() or not tag.any():
+            continue  # nothing to learn from
+        tagged = calibrate(scores[rows, label], tag)
+        joint[label] = confident_joint(tagged, tag)
+        probability[rows, label] = posterior(tagged, tag, joint[label])
+    return WrongTags(probability, joint)
+
+
+def calibrate(scores: np.ndarray, tags: np.ndarray) -> np.ndarray:
+    """The probability (N,) of the tag, a logistic function of the logit of the scores (N,).
+
+    Its two numbers have the highest likelihood, with Platt's targets, which keep them finite (Probabilistic
+    Outputs for Support Vector Machines, 1999).
+    """
+    clipped = np.clip(scores.astype(np.float64), 1e-4, 1 - 1e-4)
+    inputs = np.stack([np.log(clipped / (1 - clipped)), np.ones(len(scores))], axis=1)  # (N, 2)
+    shown = tags.sum()
+    target = np.where(tags, (shown + 1) / (shown + 2), 1 / (len(tags) - shown + 2))
+    weights = np.array([0.0, np.log((shown + 1) / (len(tags) - shown + 1))])
+    for _ in range(_STEPS):
+        found = 1 / (1 + np.exp(-inputs @ weights))
+        curvature = inputs.T @ (inputs * (found * (1 - found))[:, None]) + 1e-6 * np.eye(2)
+        step = np.linalg.solve(curvature, inputs.T @ (target - found) - 1e-6 * weights)
+        weights += step
+        if np.abs(step).max() < 1e-9:
+            break
+    weights[0] = max(weights[0], 0.0)  # a higher score never makes a class less likely
+    return 1 / (1 + np.exp(-inputs @ weights))
+
+
+def confident_joint(tagged: np.ndarray, tags: np.ndarray) -> np.ndarray:
+    """How many images have the tag (row 1) or not, and show the class (column 1) or not, (2, 2).
+
+    An image counts as showing the class if the probability of its tag is at least the mean of those that have
+    it, and as not showing it likewise; of both, the more likely. Rows are scaled to all images with that tag.
+
+    Args:
+        tagged: (N,) probability of the tag.
+        tags: (N,) bool, some of them and not all.
+    """
+    both = np.stack([1 - tagged, tagged], axis=1)  # (N, 2)
+    confident = both >= np.array([both[~tags, 0].mean(), both[tags, 1].mean()])
+    truth = np.where(confident, both, -1.0).argmax(axis=1)
+    counts = np.zeros((2, 2))
+    chosen = confident.any(axis=1)
+    np.add.at(counts, (tags[chosen].astype(int), truth[chosen]), 1)
+    np.fill_diagonal(counts, counts.diagonal().clip(min=1))
+    return counts / counts.sum(axis=1, keepdims=True) * np.bincount(tags, minlength=2)[:, None]
+
+
+def posterior(tagged: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> np.ndarray:
+    """The probability (N,) that each tag is wrong, by Bayes' rule, from the probability of the tag.
+
+    Args:
+        joint: of :func:`confident_joint`, which says how often a tag is missing or false.
+    """
+    missing, false = joint[0, 1] / joint[:, 1].sum(), joint[1, 0] / joint[:, 0].sum()
+    shown = np.clip((tagged - false) / max(1 - missing - false, 1e-9), 0, 1)
+    wrong = np.where(tags, false * (1 - shown), missing * shown)
+    right = np.where(tags, (1 - missing) * shown, (1 - false) * (1 - shown))
+    return wrong / np.clip(wrong + right, 1e-12, None)
