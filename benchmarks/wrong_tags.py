@@ -39,7 +39,7 @@ from detector.data.build import build_dataset, build_training_set
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
-from detector.labeling.tag_scores import image_scores, out_of_fold_scores
+from detector.labeling.tag_scores import score_by_folds, score_images
 from detector.modeling.build import build_model
 from detector.utils.distributed import find_device
 
@@ -158,14 +158,14 @@ def write_scores(data_set: str, run: Path, how: str) -> None:
         model = build_model(cfg)
         model.load_state_dict(checkpoint["model"])
         every = range(len(training_set.dataset))
-        scores = image_scores(cfg, model.to(device), training_set, every, build_precision(cfg, device))
+        scores = score_images(cfg, model.to(device), training_set, every, build_precision(cfg, device))
     else:
         weights = {
             name.removeprefix("backbone."): value
             for name, value in checkpoint["model"].items()
             if name.startswith("backbone.")
         }
-        scores = out_of_fold_scores(
+        scores = score_by_folds(
             *(cfg, training_set, device),
             folds=FOLDS,
             steps=int(steps),
@@ -178,7 +178,7 @@ def write_scores(data_set: str, run: Path, how: str) -> None:
     path = folder_of(data_set).with_name("scores") / f"{run.name}_{how}.npz"
     path.parent.mkdir(exist_ok=True)
     tags, truth = training_set.labels(), true.all_labels()
-    np.savez_compressed(path, scores=scores.numpy(), tags=tags, truth=truth)
+    np.savez_compressed(path, scores=scores.heads.numpy(), tags=tags, truth=truth)
 
 
 def score_all(data_set: str, jobs: int, hows: Sequence[str], only: Sequence[str]) -> None:

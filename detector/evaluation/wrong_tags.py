@@ -26,7 +26,9 @@ class WrongTags:
     def suspects(self) -> list[tuple[int, int]]:
         """(image, class) of as many tags as are expected to be wrong, the most likely first."""
         order = np.argsort(-self.probability, axis=None, kind="stable")[: self.expected]
-        return [(int(i), int(c)) for i, c in zip(*np.unravel_index(order, self.probability.shape), strict=True)]
+        return [
+            (int(i), int(c)) for i, c in zip(*np.unravel_index(order, self.probability.shape), strict=True)
+        ]
 
 
 def find_wrong_tags(scores: np.ndarray, tags: np.ndarray, known: np.ndarray | None = None) -> WrongTags:
