@@ -86,7 +86,7 @@ def score_images(
     indices: Sequence[int] | np.ndarray,
     precision: Precision,
 ) -> TagScores:
-    """The scores of the images `indices`: the mean over test passes, and the most over the tiles of an image."""
+    """The scores of the images `indices`: means over test passes, and the most over tiles."""
     model.eval()
     scores, boxes = [], []
     indices = [int(index) for index in indices]
