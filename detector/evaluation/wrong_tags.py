@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _STEPS = 50  # of Newton's method, which takes about ten
+_ROUNDS = 20  # of expectation and maximization
 
 
 @dataclass(frozen=True)
@@ -46,32 +47,54 @@ def find_wrong_tags(scores: np.ndarray, tags: np.ndarray, known: np.ndarray | No
         tag = tags[rows, label]
         if tag.all() or not tag.any():
             continue  # nothing to learn from
-        tagged = calibrate(scores[rows, label], tag)
-        joint[label] = confident_joint(tagged, tag)
-        probability[rows, label] = posterior(tagged, tag, joint[label])
+        joint[label] = confident_joint(calibrate(scores[rows, label], tag), tag)
+        shown, joint[label] = fit(scores[rows, label], tag, joint[label])
+        probability[rows, label] = np.where(tag, 1 - shown, shown)
     return WrongTags(probability, joint)
 
 
-def calibrate(scores: np.ndarray, tags: np.ndarray) -> np.ndarray:
-    """The probability (N,) of the tag, a logistic function of the logit of the scores (N,).
+def calibrate(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Probabilities (N,), the logistic function of the logit of scores (N,) that fits targets (N,) best.
 
     Its two numbers have the highest likelihood, with Platt's targets, which keep them finite (Probabilistic
     Outputs for Support Vector Machines, 1999).
     """
     clipped = np.clip(scores.astype(np.float64), 1e-4, 1 - 1e-4)
     inputs = np.stack([np.log(clipped / (1 - clipped)), np.ones(len(scores))], axis=1)  # (N, 2)
-    shown = tags.sum()
-    target = np.where(tags, (shown + 1) / (shown + 2), 1 / (len(tags) - shown + 2))
-    weights = np.array([0.0, np.log((shown + 1) / (len(tags) - shown + 1))])
+    shown = targets.sum()
+    low, high = 1 / (len(targets) - shown + 2), (shown + 1) / (shown + 2)
+    target = low + (high - low) * targets
+    weights = np.array([0.0, np.log((shown + 1) / (len(targets) - shown + 1))])
     for _ in range(_STEPS):
-        found = 1 / (1 + np.exp(-inputs @ weights))
-        curvature = inputs.T @ (inputs * (found * (1 - found))[:, None]) + 1e-6 * np.eye(2)
-        step = np.linalg.solve(curvature, inputs.T @ (target - found) - 1e-6 * weights)
-        weights += step
-        if np.abs(step).max() < 1e-9:
+        found = _logistic(inputs @ weights)
+        curvature = inputs.T @ (inputs * (found * (1 - found))[:, None]) + 1e-3 * np.eye(2)
+        step = np.linalg.solve(curvature, inputs.T @ (target - found) - 1e-3 * weights * [1, 0])
+        weights += np.clip(step, -1, 1)
+        if np.abs(step).max() < 1e-6:
             break
-    weights[0] = max(weights[0], 0.0)  # a higher score never makes a class less likely
-    return 1 / (1 + np.exp(-inputs @ weights))
+    if weights[0] <= 0:  # a higher score never makes a class less likely
+        return np.full(len(scores), target.mean())
+    return _logistic(inputs @ weights)
+
+
+def _logistic(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
+
+
+def fit(scores: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The probability (N,) that an image shows the class, given its score and its tag, and the joint of that.
+
+    By expectation and maximization: the scores are calibrated to the probabilities, and with how often a tag
+    is missing or false give new ones, by Bayes' rule.
+
+    Args:
+        joint: (2, 2) to begin with, of :func:`confident_joint`.
+    """
+    shown = posterior(calibrate(scores, tags), tags, joint)
+    for _ in range(_ROUNDS):
+        joint = np.array([[(1 - shown) @ ~tags, shown @ ~tags], [(1 - shown) @ tags, shown @ tags]])
+        shown = posterior(calibrate(scores, shown), tags, joint)
+    return shown, joint
 
 
 def confident_joint(tagged: np.ndarray, tags: np.ndarray) -> np.ndarray:
@@ -94,14 +117,14 @@ def confident_joint(tagged: np.ndarray, tags: np.ndarray) -> np.ndarray:
     return counts / counts.sum(axis=1, keepdims=True) * np.bincount(tags, minlength=2)[:, None]
 
 
-def posterior(tagged: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> np.ndarray:
-    """The probability (N,) that each tag is wrong, by Bayes' rule, from the probability of the tag.
+def posterior(prior: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> np.ndarray:
+    """The probability (N,) that an image shows the class, once its tag is known, by Bayes' rule.
 
     Args:
+        prior: (N,) without the tag.
         joint: of :func:`confident_joint`, which says how often a tag is missing or false.
     """
-    missing, false = joint[0, 1] / joint[:, 1].sum(), joint[1, 0] / joint[:, 0].sum()
-    shown = np.clip((tagged - false) / max(1 - missing - false, 1e-9), 0, 1)
-    wrong = np.where(tags, false * (1 - shown), missing * shown)
-    right = np.where(tags, (1 - missing) * shown, (1 - false) * (1 - shown))
-    return wrong / np.clip(wrong + right, 1e-12, None)
+    of_shown, of_others = np.where(tags[:, None], joint[1, ::-1], joint[0, ::-1]).T / joint.sum(axis=0)[
+        ::-1, None
+    ].clip(1e-9)
+    return of_shown * prior / (of_shown * prior + of_others * (1 - prior)).clip(1e-12)
