@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _STEPS = 50  # of Newton's method, which takes about ten
+_PENALTY = 1e-2
 _ROUNDS = 20  # of expectation and maximization
 
 
@@ -56,24 +57,20 @@ def find_wrong_tags(scores: np.ndarray, tags: np.ndarray, known: np.ndarray | No
 def calibrate(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Probabilities (N,), the logistic function of the logit of scores (N,) that fits targets (N,) best.
 
-    Its two numbers have the highest likelihood, with Platt's targets, which keep them finite (Probabilistic
-    Outputs for Support Vector Machines, 1999).
+    Its two numbers have the highest likelihood, less a small penalty, which keeps them finite (Platt scaling).
     """
     clipped = np.clip(scores.astype(np.float64), 1e-4, 1 - 1e-4)
     inputs = np.stack([np.log(clipped / (1 - clipped)), np.ones(len(scores))], axis=1)  # (N, 2)
-    shown = targets.sum()
-    low, high = 1 / (len(targets) - shown + 2), (shown + 1) / (shown + 2)
-    target = low + (high - low) * targets
-    weights = np.array([0.0, np.log((shown + 1) / (len(targets) - shown + 1))])
+    weights = np.zeros(2)
     for _ in range(_STEPS):
         found = _logistic(inputs @ weights)
-        curvature = inputs.T @ (inputs * (found * (1 - found))[:, None]) + 1e-3 * np.eye(2)
-        step = np.linalg.solve(curvature, inputs.T @ (target - found) - 1e-3 * weights * [1, 0])
+        curvature = inputs.T @ (inputs * (found * (1 - found))[:, None]) + _PENALTY * np.eye(2)
+        step = np.linalg.solve(curvature, inputs.T @ (targets - found) - _PENALTY * weights)
         weights += np.clip(step, -1, 1)
         if np.abs(step).max() < 1e-6:
             break
     if weights[0] <= 0:  # a higher score never makes a class less likely
-        return np.full(len(scores), target.mean())
+        return np.full(len(scores), targets.mean())
     return _logistic(inputs @ weights)
 
 
@@ -90,7 +87,9 @@ def fit(scores: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> tuple[np.nda
     Args:
         joint: (2, 2) to begin with, of :func:`confident_joint`.
     """
-    shown = posterior(calibrate(scores, tags), tags, joint)
+    missing, false = joint[0, 1] / joint[:, 1].sum(), joint[1, 0] / joint[:, 0].sum()
+    tagged = calibrate(scores, tags)
+    shown = posterior(((tagged - false) / max(1 - missing - false, 1e-9)).clip(0, 1), tags, joint)
     for _ in range(_ROUNDS):
         joint = np.array([[(1 - shown) @ ~tags, shown @ ~tags], [(1 - shown) @ tags, shown @ tags]])
         shown = posterior(calibrate(scores, shown), tags, joint)
@@ -108,7 +107,8 @@ def confident_joint(tagged: np.ndarray, tags: np.ndarray) -> np.ndarray:
         tags: (N,) bool, some of them and not all.
     """
     both = np.stack([1 - tagged, tagged], axis=1)  # (N, 2)
-    confident = both >= np.array([both[~tags, 0].mean(), both[tags, 1].mean()])
+    means = np.array([both[~tags, 0].mean(), both[tags, 1].mean()])
+    confident = both >= means - 1e-9  # equal ones, too, despite rounding
     truth = np.where(confident, both, -1.0).argmax(axis=1)
     counts = np.zeros((2, 2))
     chosen = confident.any(axis=1)

@@ -28,7 +28,7 @@ def doubted(toybox, monkeypatch):
     """(image, class): the scores of the folds say that an image shows a class that is not among its tags."""
     dataset = VOCDataset(toybox, "trainval", CLASSES)
     shown = dataset.all_labels().copy()
-    label = int(np.flatnonzero(shown.sum(axis=0) > 1)[0])
+    label = int(np.where(shown.all(axis=0), 0, shown.sum(axis=0)).argmax())
     image = int(np.flatnonzero(~shown[:, label])[0])
     shown[image, label] = True
     heads = torch.from_numpy(np.where(shown, 0.95, 0.05)).float()[:, None].repeat(1, 3, 1)
