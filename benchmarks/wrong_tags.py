@@ -9,13 +9,13 @@ The first argument is a data set of benchmarks/few_boxes.py. Of P % of the tags,
 * "flip_P": half of them are lost, and as many are added to images that do not show the class.
 
 "clean_0" has all tags as they are. "..._told" trains with DATASETS.MISSING_TAGS and FALSE_TAGS as they are;
-"..._mil" the same without likely tags in the refinement; "..._10" with 0.1 and 0.01, "..._30" with 0.3 and
-0.03, whatever the tags are.
+"..._10" with 0.1 and 0.01, "..._30" with 0.3 and 0.03, whatever the tags are.
 "student_..." is the student of the detector of that name.
 
 After the trainings the scores of the training images are written, with the tags and the truth, to
 runs/wrong_tags_DATA/scores: "seen" by the detector itself; "frozen_S" by detectors that learned S steps from
-the other two thirds of the images, on its backbone; "whole_S" with a backbone of their own.
+the other two thirds of the images, on its backbone; "doubtful_S" the same with MISSING_TAGS 0.3 and
+FALSE_TAGS 0.03; "whole_S" with a backbone of their own.
 """
 
 import json
@@ -129,10 +129,9 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
         found[name] = *keys, f"{name}_{{seed}}"
         kind, _, share = name.partition("_")
         missing, false = told(kind, int(share) / 100, data_set)
-        rates = {"told": (missing, false), "mil": (missing, false), "10": (0.1, 0.01), "30": (0.3, 0.03)}
+        rates = {"told": (missing, false), "10": (0.1, 0.01), "30": (0.3, 0.03)}
         for rule, (missing, false) in rates.items():
             words = ("DATASETS.MISSING_TAGS", f"{missing:.3f}", "DATASETS.FALSE_TAGS", f"{false:.3f}")
-            words += ("DATASETS.RELABEL", str(rule != "mil"))
             found[f"{name}_{rule}"] = *found[name], *words
     return found
 
@@ -150,10 +149,11 @@ def students(data_set: str) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]
 
 def write_scores(data_set: str, run: Path, how: str) -> None:
     """The scores of the training images of a run, with their tags and the truth, as an npz file."""
-    cfg = load_cfg(run / "config.yaml")
+    kind, _, steps = how.partition("_")
+    words = ["DATASETS.MISSING_TAGS", "0.3", "DATASETS.FALSE_TAGS", "0.03"] if kind == "doubtful" else []
+    cfg = load_cfg(run / "config.yaml", words)
     training_set, device = build_training_set(cfg), find_device(cfg.device)
     checkpoint = load_checkpoint(run / "model_final.pt")
-    kind, _, steps = how.partition("_")
     if kind == "seen":
         model = build_model(cfg)
         model.load_state_dict(checkpoint["model"])
@@ -169,7 +169,7 @@ def write_scores(data_set: str, run: Path, how: str) -> None:
             *(cfg, training_set, device),
             folds=FOLDS,
             steps=int(steps),
-            backbone=weights if kind == "frozen" else None,
+            backbone=None if kind == "whole" else weights,
         )
     seed = cfg.datasets.train_split.rpartition("_")[2]
     true = build_dataset(

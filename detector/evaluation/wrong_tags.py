@@ -57,7 +57,7 @@ def find_wrong_tags(scores: np.ndarray, tags: np.ndarray, known: np.ndarray | No
 def calibrate(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Probabilities (N,), the logistic function of the logit of scores (N,) that fits targets (N,) best.
 
-    Its two numbers have the highest likelihood, less a small penalty, which keeps them finite (Platt scaling).
+    Its two numbers have the highest likelihood, less a small penalty, which keeps them finite.
     """
     clipped = np.clip(scores.astype(np.float64), 1e-4, 1 - 1e-4)
     inputs = np.stack([np.log(clipped / (1 - clipped)), np.ones(len(scores))], axis=1)  # (N, 2)

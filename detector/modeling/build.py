@@ -123,13 +123,13 @@ def build_criterion(cfg: Settings) -> Criterion:
         stream_weights=cfg.model.stream_weights,
         regression=regression,
         noise=build_tag_noise(cfg),
-        relabel=cfg.datasets.relabel,
     )
 
 
-def build_tag_noise(cfg: Settings) -> TagNoise:
-    """How often tags are wrong."""
-    return TagNoise(cfg.datasets.missing_tags, cfg.datasets.false_tags)
+def build_tag_noise(cfg: Settings) -> TagNoise | None:
+    """How often tags are wrong, DATASETS.MISSING_TAGS and FALSE_TAGS; None: never."""
+    missing, false = cfg.datasets.missing_tags, cfg.datasets.false_tags
+    return TagNoise(missing, false) if missing or false else None
 
 
 def build_refinement(cfg: Settings) -> Refinement | None:

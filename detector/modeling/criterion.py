@@ -13,7 +13,7 @@ from detector.modeling.per_image import sum_per_image
 from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionLoss, StreamRegressionLoss
 from detector.modeling.reviewed import only_at_objects
-from detector.modeling.tag_noise import TagNoise
+from detector.modeling.tag_noise import TagNoise, with_likely_tags
 from detector.structures import Batch
 
 
@@ -38,7 +38,7 @@ def mil_loss(
         noise: how often labels are wrong; None: never.
     """
     image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
-    if noise:
+    if noise is not None:
         image_scores = noise.tagged(image_scores)
     # torch raises an unspecific error for NaN, on a GPU one that ends the process. Here, the loss is NaN.
     valid = image_scores.isfinite()
@@ -76,7 +76,6 @@ class Criterion:
         stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
         regression: RegressionLoss | StreamRegressionLoss | None = None,
         noise: TagNoise | None = None,
-        relabel: bool = True,
     ) -> None:
         if refinement is None and isinstance(regression, StreamRegressionLoss):
             raise ValueError("StreamRegressionLoss needs refinement streams, but refinement is None")
@@ -84,7 +83,7 @@ class Criterion:
         self.mil_reduction = mil_reduction
         self.stream_weights = tuple(stream_weights) if refinement else ()
         self.regression = regression
-        self.noise, self.relabel = noise, relabel
+        self.noise = noise
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         if self.regression is not None and outputs.regression is None:
@@ -92,8 +91,8 @@ class Criterion:
         losses = {"mil": self._mil_loss(outputs, batch)}
         if outputs.image_logits is not None:
             losses["image"] = self._image_loss(outputs.image_logits, batch)
-        if self.noise and self.relabel:
-            batch = self.noise.likely_tags(batch, _shown(outputs, batch.counts))
+        if self.noise is not None:
+            batch = with_likely_tags(batch, self.noise, _shown(outputs, batch.counts))
         outputs = _without_unknown(outputs, batch)
         probs, branch = outputs.refinements, outputs.regression
         if self.refinement is not None:
@@ -109,9 +108,9 @@ class Criterion:
 
     def _image_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         known = None if batch.unknown is None else (~batch.unknown).float()
-        if not self.noise:
+        if self.noise is None:
             return binary_cross_entropy_with_logits(logits.float(), batch.labels, weight=known)
-        tagged = self.noise.tagged(logits.float().sigmoid().clamp(1e-6, 1 - 1e-6))
+        tagged = self.noise.of(batch).tagged(logits.float().sigmoid().clamp(1e-6, 1 - 1e-6))
         return binary_cross_entropy(tagged, batch.labels, weight=known)
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
@@ -126,7 +125,8 @@ class Criterion:
             labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)
             if unknown is not None:
                 unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)
-        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown, self.noise)
+        noise = None if self.noise is None else self.noise.of(batch)
+        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown, noise)
 
     def _weighted(self, name: str, streams: Tensor) -> dict[str, Tensor]:
         """The weighted losses (K,) of the streams by name."""

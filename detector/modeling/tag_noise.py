@@ -10,7 +10,7 @@ from detector.structures import Batch
 
 @dataclass(frozen=True)
 class TagNoise:
-    """How often tags are wrong, the same for all classes and images.
+    """How often tags are wrong: for all images, or (B, 1) for each.
 
     Losses compare the tag with the probability of the tag, not of the class, so that their minimum is where
     it is with right tags (forward correction: Patrini et al., Making Deep Neural Networks Robust to Label
@@ -21,32 +21,39 @@ class TagNoise:
         false: share of the images that do not show a class, and have its tag.
     """
 
-    missing: float = 0.0
-    false: float = 0.0
+    missing: float | Tensor = 0.0
+    false: float | Tensor = 0.0
 
-    def __bool__(self) -> bool:
-        return self.missing > 0 or self.false > 0
+    def of(self, batch: Batch) -> "TagNoise":
+        """The same with right tags for images whose objects a person has all reviewed."""
+        if not batch.reviewed:
+            return self
+        complete = [[each is not None and each.complete] for each in batch.reviewed]
+        doubtful = 1 - torch.tensor(complete).to(batch.labels, non_blocking=True)  # (B, 1)
+        return TagNoise(self.missing * doubtful, self.false * doubtful)
 
     def tagged(self, shown: Tensor) -> Tensor:
-        """The probability of a tag, from the probability that the image shows the class."""
+        """The probability (B, C) of a tag, from that (B, C) of an image to show the class."""
         return self.false + (1 - self.missing - self.false) * shown
 
-    def shown_given(self, tags: Tensor, shown: Tensor) -> Tensor:
-        """The probability (...) that an image shows a class, once its tags (...), 0 or 1, are known, too."""
-        of_shown, of_others = (
-            torch.where(tags > 0, rate, 1 - rate) for rate in (1 - self.missing, self.false)
-        )
-        joint = of_shown * shown
-        return joint / (joint + of_others * (1 - shown)).clamp(min=1e-9)
+    def shown(self, tags: Tensor, prior: Tensor) -> Tensor:
+        """The probability (B, C) that an image shows a class: `prior`, once its tag, 0 or 1, is known."""
+        tagged = tags > 0
+        of_shown = torch.where(tagged, 1 - self.missing, self.missing) * prior
+        of_others = torch.where(tagged, self.false, 1 - self.false) * (1 - prior)
+        return of_shown / (of_shown + of_others).clamp(min=1e-9)
 
-    def likely_tags(self, batch: Batch, shown: Tensor) -> Batch:
-        """The batch with the tags that are more likely than not, given the probabilities `shown` (B, C).
+    def likely(self, tags: Tensor, prior: Tensor) -> Tensor:
+        """The tags (B, C), 0 or 1, that are more likely than not; an image keeps the best of its own."""
+        shown = self.shown(tags, prior)
+        own = shown.masked_fill(tags == 0, -1.0)
+        best = (tags > 0) & (own == own.amax(dim=1, keepdim=True))
+        return ((shown > 0.5) | best).to(tags.dtype)
 
-        Unknown tags stay unknown, and an image keeps the most likely of its tags.
-        """
-        likely = self.shown_given(batch.labels, shown)  # (B, C)
-        best = likely == likely.amax(dim=1, keepdim=True)
-        labels = (likely > 0.5) | (best & (batch.labels > 0))
-        if batch.unknown is not None:
-            labels &= ~batch.unknown
-        return replace(batch, labels=labels.to(batch.labels.dtype))
+
+def with_likely_tags(batch: Batch, noise: TagNoise, prior: Tensor) -> Batch:
+    """The batch with its likely tags, of :meth:`TagNoise.likely`; unknown tags stay unknown."""
+    labels = noise.of(batch).likely(batch.labels, prior)
+    if batch.unknown is not None:
+        labels = labels.masked_fill(batch.unknown, 0)
+    return replace(batch, labels=labels)

@@ -7,7 +7,6 @@ from textwrap import shorten
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -138,7 +137,8 @@ def build_pseudo_boxes(
 
     For scores of a tile (4,) of the image, in pixels of the image, only boxes are taken that score more than
     SELF_TRAIN.SCORE_THRESHOLD, or than 0.5 where that is relative: a tile need not show what the image does.
-    Points and counts, which are of the image, are then not used.
+    Points and counts, which are of the image, are then not used. With DATASETS.MISSING_TAGS or FALSE_TAGS the
+    boxes are of the likely tags.
 
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
@@ -149,9 +149,9 @@ def build_pseudo_boxes(
         whole, image_id = tile is None, dataset.image_ids[index]
         relative, reviewed = keys.relative_scores, training_set.reviewed.get(image_id)
         labels = dataset.labels(index)
-        if noise and len(scores.scores):
-            shown = noise.shown_given(labels, scores.scores.amax(dim=0).cpu().clamp(0, 1))
-            labels = torch.where(shown > 0.5, 1.0, labels)
+        if noise is not None and len(scores.scores):
+            best = scores.scores.amax(dim=0).cpu().clamp(0, 1)  # (C,)
+            labels = noise.likely(labels[None], best[None])[0]
         return pseudo_boxes(
             scores,
             labels,
