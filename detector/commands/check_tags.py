@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from detector.config import Settings, load_cfg, with_values
@@ -15,7 +16,8 @@ from detector.data.doubted_tags import DoubtedTag, encode_doubted_tags
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.summary import align
-from detector.evaluation.wrong_tags import WrongTags, find_wrong_tags
+from detector.evaluation.voc import image_ap
+from detector.evaluation.wrong_tags import WrongTags, find_wrong_tags, rates
 from detector.labeling.tag_scores import score_by_folds
 from detector.reporting.tags_page import tags_page
 from detector.self_training.pseudo_boxes import tags_of
@@ -25,8 +27,9 @@ from detector.utils.outputs import OutputFolder
 from detector.utils.progress import progress_bar
 
 FOLDS = 3
-# Such detectors doubt tags, and are as good: of 405 lost tags of Toybox they find more (benchmarks/wrong_tags.py).
+# Detectors that doubt tags are as good, and find more lost ones of Toybox (benchmarks/wrong_tags.py).
 _MISSING, _FALSE = 0.3, 0.03
+_MANY = 0.05  # share of wrong tags from which training should know of them
 _SHOWN = 10  # doubted tags that are printed
 _PICTURES = 120  # and that the page shows
 
@@ -75,7 +78,13 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
     for _, tag in doubted[:_SHOWN]:
         reason = f"; otherwise in {tag.near_duplicates}" if tag.near_duplicates else ""
         print(f"doubted    {tag.image}: {tag.label} is {tag.likely} ({tag.probability:.0%}){reason}")
-    print(f"\n{summary}\ntable      {table}\npictures   {path}")
+    ap = image_ap(list(torch.from_numpy(heads.mean(axis=1))), list(torch.from_numpy(tags)))
+    print(
+        f"\n{summary}\nimage AP   {100 * np.nanmean(ap):.0f} of the scores: the higher, the better the list"
+    )
+    print(f"table      {table}\npictures   {path}")
+    if (hint := how_to_train(found)) != "":
+        print(hint)
     return folder
 
 
@@ -157,6 +166,15 @@ def class_table(dataset: AnnotatedImages, tags: np.ndarray, found: WrongTags) ->
         missing, false = found.joint[label, 0, 1], found.joint[label, 1, 0]
         rows.append([name, str(int(tags[:, label].sum())), f"{missing:.0f}", f"{false:.0f}"])
     return "\n".join(align(rows))
+
+
+def how_to_train(found: WrongTags) -> str:
+    """The keys with which training forgives as many wrong tags as are expected; "" if there are few."""
+    missing, false = rates(found.joint)
+    if max(missing, false) < _MANY:
+        return ""
+    keys = f"DATASETS.MISSING_TAGS {missing:.2f} DATASETS.FALSE_TAGS {false:.2f}"
+    return f"to train on such tags as they are: {keys}"
 
 
 def describe(found: WrongTags, doubted: Sequence[DoubtedTag]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 _STEPS = 50  # of Newton's method, which takes about ten
 _PENALTY = 1e-2
-_ROUNDS = 20  # of expectation and maximization
+_ROUNDS = 3  # of calibration and Bayes' rule; with many, fewer and fewer tags are doubted
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,43 @@ class WrongTags:
 def find_wrong_tags(scores: np.ndarray, tags: np.ndarray, known: np.ndarray | None = None) -> WrongTags:
     """The probability of each tag to be wrong.
 
+    How often tags are missing and false is taken to be the same for all classes, and estimated by confident
+    learning. Bayes' rule gives the probabilities that images show a class, to which scores are then
+    calibrated anew, a few times. Where many tags are wrong, fewer than there are are doubted.
+
     Args:
         scores: (N, C) in [0, 1], how likely the image shows the class, by a model that has not seen its tags.
         tags: (N, C) bool.
         known: (N, C) bool, tags that count; the others have the probability 0. None: all.
     """
     known = np.ones_like(tags) if known is None else known
-    probability, joint = np.zeros(tags.shape), np.zeros((tags.shape[1], 2, 2))
-    for label in range(tags.shape[1]):
-        rows = known[:, label]
-        tag = tags[rows, label]
-        if tag.all() or not tag.any():
-            continue  # nothing to learn from
-        joint[label] = confident_joint(calibrate(scores[rows, label], tag), tag)
-        shown, joint[label] = fit(scores[rows, label], tag, joint[label])
-        probability[rows, label] = np.where(tag, 1 - shown, shown)
+    shown, joint = np.where(known, tags, 0.0), np.zeros((tags.shape[1], 2, 2))
+    usable = [c for c in range(tags.shape[1]) if 0 < tags[known[:, c], c].sum() < known[:, c].sum()]
+    for step in range(_ROUNDS + 1):
+        prior = {c: calibrate(scores[known[:, c], c], shown[known[:, c], c]) for c in usable}
+        for c in usable if step == 0 else ():
+            joint[c] = confident_joint(prior[c], tags[known[:, c], c])
+        missing, false = rates(joint)
+        for c, rows in ((c, known[:, c]) for c in usable):
+            if step == 0:  # these are the probabilities of tags
+                prior[c] = ((prior[c] - false) / max(1 - missing - false, 1e-9)).clip(0, 1)
+            shown[rows, c] = posterior(prior[c], tags[rows, c], missing, false)
+        for c, rows in ((c, known[:, c]) for c in usable):
+            tag, likely = tags[rows, c], shown[rows, c]
+            joint[c] = [[(1 - likely) @ ~tag, likely @ ~tag], [(1 - likely) @ tag, likely @ tag]]
+    probability = np.where(tags, 1 - shown, shown)
+    probability[~known] = 0
     return WrongTags(probability, joint)
+
+
+def rates(joint: np.ndarray) -> tuple[float, float]:
+    """The share of missing tags among images that show a class, and of false ones among the others.
+
+    Args:
+        joint: (C, 2, 2) of :class:`WrongTags`.
+    """
+    (_, missing), (false, _) = joint.sum(axis=0) / joint.sum(axis=(0, 1)).clip(1e-9)
+    return float(missing), float(false)
 
 
 def calibrate(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -78,24 +99,6 @@ def _logistic(logits: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
 
 
-def fit(scores: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The probability (N,) that an image shows the class, given its score and its tag, and the joint of that.
-
-    By expectation and maximization: the scores are calibrated to the probabilities, and with how often a tag
-    is missing or false give new ones, by Bayes' rule.
-
-    Args:
-        joint: (2, 2) to begin with, of :func:`confident_joint`.
-    """
-    missing, false = joint[0, 1] / joint[:, 1].sum(), joint[1, 0] / joint[:, 0].sum()
-    tagged = calibrate(scores, tags)
-    shown = posterior(((tagged - false) / max(1 - missing - false, 1e-9)).clip(0, 1), tags, joint)
-    for _ in range(_ROUNDS):
-        joint = np.array([[(1 - shown) @ ~tags, shown @ ~tags], [(1 - shown) @ tags, shown @ tags]])
-        shown = posterior(calibrate(scores, shown), tags, joint)
-    return shown, joint
-
-
 def confident_joint(tagged: np.ndarray, tags: np.ndarray) -> np.ndarray:
     """How many images have the tag (row 1) or not, and show the class (column 1) or not, (2, 2).
 
@@ -117,14 +120,8 @@ def confident_joint(tagged: np.ndarray, tags: np.ndarray) -> np.ndarray:
     return counts / counts.sum(axis=1, keepdims=True) * np.bincount(tags, minlength=2)[:, None]
 
 
-def posterior(prior: np.ndarray, tags: np.ndarray, joint: np.ndarray) -> np.ndarray:
-    """The probability (N,) that an image shows the class, once its tag is known, by Bayes' rule.
-
-    Args:
-        prior: (N,) without the tag.
-        joint: of :func:`confident_joint`, which says how often a tag is missing or false.
-    """
-    of_shown, of_others = np.where(tags[:, None], joint[1, ::-1], joint[0, ::-1]).T / joint.sum(axis=0)[
-        ::-1, None
-    ].clip(1e-9)
-    return of_shown * prior / (of_shown * prior + of_others * (1 - prior)).clip(1e-12)
+def posterior(prior: np.ndarray, tags: np.ndarray, missing: float, false: float) -> np.ndarray:
+    """The probability (N,) that an image shows the class: `prior` (N,), once its tag (N,) bool is known."""
+    of_shown = np.where(tags, 1 - missing, missing) * prior
+    of_others = np.where(tags, false, 1 - false) * (1 - prior)
+    return of_shown / (of_shown + of_others).clip(1e-12)

@@ -39,7 +39,7 @@ def test_wrong_tags_are_found(missing, false):
     found, wrong = find_wrong_tags(scores, tags), tags != truth
     order = np.argsort(-found.probability, axis=None)[: wrong.sum()]
     assert wrong.ravel()[order].mean() > 0.9
-    assert found.expected == pytest.approx(wrong.sum(), rel=0.25)
+    assert found.expected == pytest.approx(wrong.sum(), rel=0.3)
     images, labels = zip(*found.suspects(), strict=True)
     precision = wrong[images, labels].mean()
     assert found.probability[images, labels].mean() == pytest.approx(precision, abs=0.15)
