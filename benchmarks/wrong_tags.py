@@ -15,7 +15,12 @@ The first argument is a data set of benchmarks/few_boxes.py. Of P % of the tags,
 After the trainings the scores of the training images are written, with the tags and the truth, to
 runs/wrong_tags_DATA/scores: "seen" by the detector itself; "frozen_S" by detectors that learned S steps from
 the other two thirds of the images, on its backbone; "doubtful_S" the same with MISSING_TAGS 0.3 and
-FALSE_TAGS 0.03; "whole_S" with a backbone of their own.
+FALSE_TAGS 0.03; "whole_S" with a backbone of their own. --rank prints how many of the doubted tags are wrong,
+and writes benchmarks/results/wrong_tags_DATA.json: of `detector check --tags`, and, where the package
+cleanlab is installed, of its find_label_issues for each class and of its ranking by normalized margins.
+
+    python benchmarks/wrong_tags.py toybox --score-all JOBS seen,frozen_500 drop_40,swap_10
+    python benchmarks/wrong_tags.py toybox --rank
 """
 
 import json
@@ -24,6 +29,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timezone
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -32,6 +39,7 @@ from queue import SimpleQueue
 import numpy as np
 import torch
 from few_boxes import DATA, take_data_set
+from measure import commit
 from methods import ROOT, compare
 
 from detector.config import load_cfg
@@ -39,9 +47,11 @@ from detector.data.build import build_dataset, build_training_set
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.evaluation.wrong_tags import find_wrong_tags
 from detector.labeling.tag_scores import score_by_folds, score_images
 from detector.modeling.build import build_model
 from detector.utils.distributed import find_device
+from detector.utils.reproducibility import package_version
 
 SHARES = (5, 10, 20, 40)
 KINDS = ("drop", "swap", "flip")
@@ -210,9 +220,66 @@ def score_all(data_set: str, jobs: int, hows: Sequence[str], only: Sequence[str]
         list(pool.map(one, [(run, how) for how in hows for run in chosen]))
 
 
+def rank(path: Path) -> dict:
+    """The share of doubted tags that are wrong, in percent, of those listed and at the number of wrong ones."""
+    file = np.load(path)
+    scores, tags, truth = file["scores"].astype(np.float64), file["tags"], file["truth"]
+    scores = scores.mean(axis=1) if scores.ndim == 3 else scores  # of the heads
+    wrong, found = tags != truth, find_wrong_tags(scores, tags)
+    count = int(wrong.sum())
+
+    def precision(suspicion: np.ndarray) -> float:
+        order = np.argsort(-suspicion, axis=None, kind="stable")[:count]
+        return round(100 * float(wrong.ravel()[order].mean()), 1)
+
+    pairs = found.suspects()
+    row = {
+        "scores": path.stem,
+        "wrong": count,
+        "precision": precision(found.probability),
+        "listed": len(pairs),
+        "listed_precision": round(100 * float(np.mean([wrong[pair] for pair in pairs])), 1),
+        "expected_precision": round(100 * float(np.mean([found.probability[pair] for pair in pairs])), 1),
+    }
+    with suppress(ImportError):
+        from cleanlab.filter import find_label_issues
+        from cleanlab.rank import get_label_quality_scores
+
+        listed, margins = np.zeros_like(wrong), np.zeros(wrong.shape)
+        for label in range(tags.shape[1]):
+            both = np.stack([1 - scores[:, label], scores[:, label]], axis=1)
+            given = tags[:, label].astype(int)
+            listed[:, label] = find_label_issues(given, both)
+            options = {"method": "normalized_margin", "adjust_pred_probs": True}
+            margins[:, label] = -get_label_quality_scores(given, both, **options)
+        row |= {
+            "cleanlab_listed": int(listed.sum()),
+            "cleanlab_listed_precision": round(100 * float(wrong[listed].mean()), 1),
+            "cleanlab_margin_precision": precision(margins),
+        }
+    return row
+
+
+def rank_all(data_set: str) -> None:
+    """Print and write the results of all files of scores."""
+    rows = [rank(path) for path in sorted(folder_of(data_set).with_name("scores").glob("*.npz"))]
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    path = ROOT / f"benchmarks/results/wrong_tags_{data_set}.json"
+    content = {
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "packages": {name: package_version(name) for name in ("torch", "numpy", "cleanlab")},
+        "commit": commit(),
+        "rows": rows,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
 def main() -> None:
     data_set = take_data_set()
-    if sys.argv[1:2] == ["--score"]:
+    if sys.argv[1:2] == ["--rank"]:
+        rank_all(data_set)
+    elif sys.argv[1:2] == ["--score"]:
         write_scores(data_set, Path(sys.argv[2]), sys.argv[3])
     elif sys.argv[1:2] == ["--score-all"]:  # JOBS HOW,HOW NAME,NAME
         jobs, hows, names = sys.argv[2:5]

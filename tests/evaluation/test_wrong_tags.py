@@ -42,7 +42,7 @@ def test_wrong_tags_are_found(missing, false):
     assert found.expected == pytest.approx(wrong.sum(), rel=0.3)
     images, labels = zip(*found.suspects(), strict=True)
     precision = wrong[images, labels].mean()
-    assert found.probability[images, labels].mean() == pytest.approx(precision, abs=0.15)
+    assert found.probability[images, labels].mean() == pytest.approx(precision, abs=0.2)
 
 
 def test_right_tags_are_hardly_doubted():
