@@ -221,7 +221,7 @@ def score_all(data_set: str, jobs: int, hows: Sequence[str], only: Sequence[str]
 
 
 def rank(path: Path) -> dict:
-    """The share of doubted tags that are wrong, in percent, of those listed and at the number of wrong ones."""
+    """How many doubted tags are wrong, in percent, of those listed and at the number of wrong ones."""
     file = np.load(path)
     scores, tags, truth = file["scores"].astype(np.float64), file["tags"], file["truth"]
     scores = scores.mean(axis=1) if scores.ndim == 3 else scores  # of the heads

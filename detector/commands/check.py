@@ -6,9 +6,8 @@ With --teacher FOUND it says of each class how often the teacher finds what the 
 they deny and, if OUTPUT_DIR has a weak detector, how its boxes agree with that; whether to use the
 teacher alone, with tags, or not; and writes OUTPUT_DIR/check/teacher.json and teacher.png.
 
-With --tags it says instead which tags are probably wrong or missing, by detectors that have not
-learned from the image: a table and pictures, OUTPUT_DIR/check/tags.csv and tags.html. That is best
-after a training; without one it trains for the time of one.
+With --tags it writes instead which tags are probably wrong or missing, OUTPUT_DIR/check/tags.csv
+and tags.html, best after a training (docs/own_images.md, Tags that are wrong).
 
 Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
 run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
