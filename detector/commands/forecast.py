@@ -252,7 +252,7 @@ class _Trial:
         cfg, images = with_values(self.cfg, {"DATASETS.WORKERS": 0}), self._images()
         loader = _Timed(build_test_loader(cfg, self.test_set, images, self.train_set.proposals))
         scores = predict(model, loader, device=self.device, precision=self.precision)
-        results = map(build_postprocess(cfg), scores)
+        results = map(build_postprocess(cfg.test), scores)
         next(results)
         waited, searched, began = loader.seconds, self._searched, time.perf_counter()
         for _ in results:
@@ -290,7 +290,7 @@ class _Trial:
             images_per_batch=size,
             tiling=tiling,
         )
-        results = map(build_student_postprocess(cfg), scores)
+        results = map(build_student_postprocess(cfg.test), scores)
         for _ in range(size):
             next(results)
         began = time.perf_counter()

@@ -140,11 +140,19 @@ class Store:
             for image in images
         ]
         query = (
-            "UPDATE images SET start = ?, candidates = ?, doubt = ?, tag_doubt = ? "
+            "UPDATE images SET start = ?, candidates = ?, doubt = ?, "
+            "tag_doubt = CASE WHEN tag_doubt > 1 THEN tag_doubt ELSE ? END "  # of doubt_tags
             f"WHERE name = ? AND NOT decided AND {_UNOPENED}"
         )
         with self._transaction():
             return sum(self._file.execute(query, row).rowcount for row in rows)
+
+    def doubt_tags(self, doubts: Mapping[str, float]) -> None:
+        """Put the images of `doubts`, by name, first in the order "tags", those of most doubt foremost."""
+        rows = [(1 + doubt, name) for name, doubt in doubts.items()]
+        with self._transaction():
+            self._file.execute("UPDATE images SET tag_doubt = tag_doubt - 1 WHERE tag_doubt > 1")
+            self._file.executemany("UPDATE images SET tag_doubt = ? WHERE name = ?", rows)
 
     def outdated(self, detector: str, count: int) -> list[str]:
         """The names of the next images with boxes of another detector that :meth:`improve` may replace."""

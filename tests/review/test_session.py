@@ -15,7 +15,9 @@ from distributed_cases import CONTEXT, command_until_ctrl_c
 from random_run import make_student, make_toybox_run
 
 from detector.commands.main import main
+from detector.data.doubted_tags import TABLE, DoubtedTag, encode_doubted_tags
 from detector.data.formats import FORMATS, review_import
+from detector.data.toybox import CLASSES
 from detector.labeling.suggest import suggest
 from detector.review.session import Session, open_session
 from detector.utils.errors import DataError, UserError
@@ -34,6 +36,34 @@ def opened(run: Path, file: Path, *words: object, **options) -> Session:
 
 def names(session: Session, count: int = 99) -> list[str]:
     return [image["name"] for image in session.store.next_images("ann", count)]
+
+
+def test_the_order_of_tags_begins_with_those_that_check_doubts(run: Path, tmp_path: Path) -> None:
+    last = [
+        image["name"]
+        for image in opened(run, tmp_path / "a.sqlite").store.next_images("ann", 9, order="tags")
+    ][-1]
+    tag = DoubtedTag(
+        last.removesuffix(".jpg").removesuffix(".png"),
+        CLASSES[0],
+        "shown",
+        "not shown",
+        0.7,
+        0.1,
+        *[0.0] * 4,
+        "",
+    )
+    table = run / TABLE
+    table.parent.mkdir(exist_ok=True)
+    table.write_bytes(encode_doubted_tags([tag]))
+    session = opened(run, tmp_path / "a.sqlite")
+    assert session.store.next_images("ben", 1, order="tags") == []  # Ann has them all
+    session.store.release("ann")
+    assert [image["name"] for image in session.store.next_images("ben", 1, order="tags")] == [last]
+    table.write_text("image,probability\na,much\n")
+    with pytest.raises(DataError, match="line 2: expected the columns"):
+        opened(run, tmp_path / "a.sqlite")
+    table.unlink()
 
 
 def test_images_come_in_the_order_of_suggest_with_its_boxes(run: Path, tmp_path: Path) -> None:
