@@ -25,7 +25,7 @@ from detector.data.formats.yolo import encode_lines
 from detector.data.images import in_any_form
 from detector.data.pictures import flat_name
 from detector.data.sources.splits import TRAIN, VAL
-from detector.inference.load import find_checkpoint, load
+from detector.inference.load import find_checkpoint, read_run
 from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.labeling.label import label, read_tags
 from detector.self_training.networks import Model
@@ -80,7 +80,7 @@ def write_training_folder(
             f"{labels} is the table of no split: name {tables[TRAIN]}; {tables[VAL]} is used, too"
         )
     checkpoint = find_checkpoint(weights, model)
-    class_names = load(checkpoint, "cpu", model=model).class_names
+    class_names = read_run(checkpoint, model=model)[2].datasets.classes
     thresholds = find_thresholds(checkpoint, class_names, score_threshold).tolist()
     words = [form, file_digest(checkpoint), thresholds, *(file_digest(path) for path in tables.values())]
     with folder_lock(output):

@@ -1,6 +1,7 @@
 """Folders that Ultralytics and RF-DETR train from."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from PIL import Image
 from random_run import CLASSES, make_run
 
 from detector.commands.main import main
+from detector.data.datasets.image_labels import ImageLabels
+from detector.data.teacher.read import read_teacher
 from detector.labeling.training_formats import write_training_folder
 from detector.utils.errors import DataError
 
@@ -97,6 +100,18 @@ def test_what_ultralytics_does_not_read(tables):
         write_training_folder("ultralytics", make_run(tables / "run"), tables / "train.csv", tables / "out")
     lines = (tables / "out/labels/val/my pictures__c.txt").read_text().splitlines()
     assert len(lines) == 1  # without the object that AP ignores
+
+
+def test_what_ultralytics_predicts_is_a_teacher(tables):
+    write_training_folder("ultralytics", make_run(tables / "run"), tables / "train.csv", tables / "out")
+    (tables / "predict/labels").mkdir(parents=True)
+    (tables / "predict/labels/my pictures__a.txt").write_text("2 0.5 0.5 0.5 0.5 0.75\n")
+    shutil.copy(tables / "out/data.yaml", tables / "predict")
+    with pytest.warns(UserWarning, match="counts as having found nothing"):
+        found = read_teacher(tables / "predict", None, ImageLabels(tables, "train", CLASSES))
+    boxes = found["my pictures/a"]
+    assert boxes.boxes.tolist() == [[15, 10, 45, 30]]
+    assert (boxes.labels.tolist(), boxes.scores.tolist()) == ([2], [0.75])
 
 
 def test_pictures_that_would_have_one_name(tables):
