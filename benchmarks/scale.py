@@ -1,4 +1,4 @@
-"""Seconds, memory and disk that each image costs where all images are held or read at once, with 1,000 classes.
+"""What each image costs in seconds, memory and disk where all are held or read at once, with 1,000 classes.
 
     python benchmarks/scale.py --save
 
