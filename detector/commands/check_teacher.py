@@ -153,6 +153,7 @@ def teacher_table(values: Mapping[str, Mapping[str, Any]]) -> str:
         shown = ["-" if of_class[key] is None else f"{100 * of_class[key]:.0f} %" for key in keys.values()]
         score = of_class["thresholds"]
         shown.append("-" if score is None else f"{score:.2f}")
-        shown += [f"{of_class['image_AP'][source]:.1f}" for source in sources]
+        image_aps = [of_class["image_AP"][source] for source in sources]
+        shown += ["-" if value is None else f"{value:.1f}" for value in image_aps]
         rows.append([name, *shown, of_class["advice"]])
     return "\n".join(align(rows))

@@ -126,7 +126,7 @@ def find_pseudo_boxes(
         boxes |= others
         supports |= others_supports
     if training_set.teacher:
-        boxes = _fuse(cfg, training_set, boxes, supports, folder, device, weights[0], factors)
+        boxes = _fuse(cfg, training_set, boxes, supports, folder, device, weights, factors)
     with sync_errors():
         _write(cfg, training_set, boxes, folder / "pseudo")
     count = sum(len(image.boxes) for image in boxes.values())
@@ -153,7 +153,7 @@ def _fuse(
     supports: Mapping[int, Support],
     folder: Path,
     device: torch.device,
-    found_by: Path,
+    weights: Sequence[Path],
     factors: np.ndarray | None,
 ) -> dict[int, Detections]:
     """The boxes joined with those of the teacher; writes FOLDER/teacher.json, the trust in its classes.
@@ -167,17 +167,21 @@ def _fuse(
     if cfg.self_train.trial_share and drawn >= HALVES:
         pseudo: dict[Source, Path] = {}
         with sync_errors():
+            if is_main():
+                _remove_others(
+                    trials, {"config": cfg.dump(), "data": training_set.describe(), **origin(cfg, weights)}
+                )
             for source in SOURCES:
                 pseudo[source] = trials / source
                 if not pseudo[source].exists():
                     of_source = _join(training_set, boxes, trust.learn_from([source] * len(names)))
                     _write(cfg, training_set, of_source, pseudo[source])
         tags = tags_of(training_set)
-        image_aps = try_sources(cfg, training_set.dataset, tags, pseudo, trials, device, found_by, factors)
+        image_aps = try_sources(cfg, training_set.dataset, tags, pseudo, trials, device, weights[0], factors)
         sources = best_sources(image_aps)
         trust = trust.learn_from(sources)
         for c, name in enumerate(names):
-            percent = {of: round(100 * float(found[c]), 2) for of, found in image_aps.items()}
+            percent = {source: _percent(found[c]) for source, found in image_aps.items()}
             values[name] |= {"image_AP": percent, "advice": ADVICE[sources[c]]}
     if is_main():
         write_json(folder / "teacher.json", values)
@@ -187,10 +191,24 @@ def _fuse(
     return _join(training_set, boxes, trust)
 
 
+def _remove_others(trials: Path, made_from: dict[str, Any]) -> None:
+    """Remove the trials of a run that was stopped if they were made from something else."""
+    path = trials / "made_from.json"
+    if trials.exists() and (not path.is_file() or read_json(path) != made_from):
+        shutil.rmtree(trials)
+    trials.mkdir(exist_ok=True)
+    write_json(path, made_from)
+
+
+def _percent(image_ap: float) -> float | None:
+    """None: no image shows the class."""
+    return None if np.isnan(image_ap) else round(100 * float(image_ap), 2)
+
+
 def _reason(of_class: Mapping[str, Any]) -> str:
     """The advice for a class and its reasons, from its values in teacher.json."""
-    image_aps = of_class.get("image_AP", {}).items()
-    tried = "".join(f", image AP from {source} {value:.1f}" for source, value in image_aps)
+    known = {source: value for source, value in of_class.get("image_AP", {}).items() if value is not None}
+    tried = "".join(f", image AP from {source} {value:.1f}" for source, value in known.items())
     return f"{of_class['advice']}: trust {of_class['of_boxes']:.2f}{tried}"
 
 

@@ -1,6 +1,7 @@
 """From a teacher's file to a detector, and what `detector check --teacher` says of it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from detector.config import load_cfg
 from detector.data.build import build_training_set
 from detector.data.datasets.voc import VOCDataset
 from detector.data.toybox import CLASSES
+from detector.self_training import trials
 from detector.self_training.pseudo_set import read_weights
+from detector.utils.errors import UserError
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
 
@@ -122,3 +125,31 @@ def test_check(command, keys, dataset, tmp_path, capsys):
     error = capsys.readouterr().err
     assert str(path) in error
     assert "has the score 7" in error
+
+
+def test_trials_of_a_stopped_run_go_on_or_begin_anew(command, keys, dataset, tmp_path, monkeypatch):
+    """They go on with the same weights, tags and config, else they are made again."""
+    path = write_found(tmp_path / "found.json", dataset)
+    assert command("train")([*keys]) == 0
+    tried, train, stop = [], trials.train_detector, 3
+
+    def train_some(cfg, run, *rest):
+        tried.append(run.name)
+        if len(tried) > stop:
+            raise UserError("stopped")
+        train(cfg, run, *rest)
+
+    monkeypatch.setattr(trials, "train_detector", train_some)
+    words = [*keys, "DATASETS.TEACHER", path]
+    assert command("self-train")(words) == 2
+    stop = 99
+    assert command("self-train")([*words, "SELF_TRAIN.RELATIVE_SCORES", "False"]) == 0
+    assert tried[4:] == ["tags_0", "tags_1", "both_0", "both_1", "teacher_0", "teacher_1"]
+    shutil.rmtree(tmp_path / "run/self_train")
+
+    tried.clear()
+    stop = 3
+    assert command("self-train")(words) == 2
+    stop = 99
+    assert command("self-train")(words) == 0
+    assert tried[4:] == ["both_1", "teacher_0", "teacher_1"]
