@@ -10,6 +10,8 @@ the same corrections in Label Studio, which are computed: `by_files` says how.
 """
 
 import argparse
+import json
+import random
 import shutil
 import socket
 import sqlite3
@@ -29,18 +31,31 @@ from playwright.sync_api import Page, sync_playwright
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.formats.review_file import State
+from detector.data.formats import ReviewImage
+from detector.data.formats.review_file import State, start_of
+from detector.data.labeled_box import LabeledBox
 from detector.labeling.suggest import image_name
+from detector.review.pictures import Pictures
 from detector.review.server import make_app
 from detector.review.session import Session, open_session
-from detector.review.store import Store
+from detector.review.store import NewImage, Store
 from detector.structures import box_iou
 
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
 NAME = "document.getElementById('name').textContent"  # of the image that is shown
+WATCH = """() => {
+  let begin = null;
+  window.waits = [];
+  addEventListener("keydown", (event) => event.key === "Enter" && (begin = event.timeStamp), true);
+  new MutationObserver(() => requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel(); // answered after the frame is drawn
+    port1.onmessage = () => window.waits.push(performance.now() - begin);
+    port2.postMessage(0);
+  })).observe(document.getElementById("name"), { childList: true });
+}"""  # keeps the milliseconds from Enter to the next image
 CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -69,9 +84,9 @@ class Annotator:
         help_first: whether the person tries the proposals of the page before drawing.
     """
 
-    def __init__(self, page: Page, store: Store, least: float, *, help_first: bool = False) -> None:
-        self.page, self.store, self.least, self.help_first = page, store, least, help_first
-        self.actions, self.next_ms = Counter[str](), list[float]()
+    def __init__(self, page: Page, store: Store, *, help_first: bool = False) -> None:
+        self.page, self.store, self.help_first = page, store, help_first
+        self.actions = Counter[str]()
         self.names = {name: number for number, name in store.names().items()}
 
     def review(self, objects: list[tuple[str, list[float]]]) -> None:
@@ -80,16 +95,14 @@ class Annotator:
         self.tried = set[int]()  # the objects for which the page was asked for a proposal
         while self._correct_one(objects):
             pass
-        self._settle()
-        begin, name = time.perf_counter(), self.page.evaluate(NAME)
+        name = self.page.evaluate(NAME)
         self._key("Enter", "accept")
-        moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
         self._settle()
         if not self.store.state(self.number)["decided"]:  # the page asks whether a class has no box
             self._key("Enter", "accept")
+        moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
         while not self.page.evaluate(moved):
             time.sleep(0.002)
-        self.next_ms.append((time.perf_counter() - begin) * 1e3)
 
     def _correct_one(self, objects: list[tuple[str, list[float]]]) -> bool:
         """Correct what is worst: a missing box, one that is off, one too many. False: all is right."""
@@ -99,7 +112,12 @@ class Annotator:
             0.0 if index not in taken else _iou(taken[index]["box"], objects[index][1])
             for index in range(len(objects))
         ]
-        worst = min(range(len(objects)), key=overlaps.__getitem__, default=0)
+        announced = self._announced()  # of the missing boxes, one of this class comes first
+        worst = min(
+            range(len(objects)),
+            key=lambda index: (overlaps[index], not announced.startswith(objects[index][0])),
+            default=0,
+        )
         if objects and overlaps[worst] < CORRECT:
             self._improve(worst, *objects[worst], taken.get(worst))
             return True
@@ -127,8 +145,6 @@ class Annotator:
         self._draw(label, target)
 
     def _reject(self, box: dict[str, Any]) -> None:
-        if self._chosen() not in ("", box["id"]):
-            self._key("Escape", "other")  # else the key would reject the chosen box
         if point := self._free_point(box):
             self.page.mouse.move(*self._place(point))
         else:  # it is behind others: choose it in the list
@@ -157,6 +173,10 @@ class Annotator:
         if self._box(self._chosen())["label"] != label:
             self._key(str(self.store.class_names.index(label) + 1), "class")
 
+    def _announced(self) -> str:
+        """The class that the page gives to what is drawn next."""
+        return str(self.page.evaluate("document.querySelector('#classes [aria-pressed=true]').textContent"))
+
     def _chosen(self) -> str:
         self._settle()
         return str(self.page.evaluate("document.querySelector('#boxes [aria-current=true]')?.value ?? ''"))
@@ -180,7 +200,7 @@ class Annotator:
     def _shown(self) -> list[dict[str, Any]]:
         self._settle()
         state = self.store.state(self.number)
-        low = low_boxes(state, self.least)
+        low = low_boxes(state, float(self.page.locator("#least").input_value()))
         return [box for box in state["boxes"] if box["id"] not in low and box["status"] != "rejected"]
 
     def _settle(self) -> None:
@@ -268,27 +288,31 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, _BROWSERS)))
+        path = next(filter(None, map(shutil.which, BROWSERS)))
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"http://127.0.0.1:{port}/?token=t")
         page.locator("#stage .picture").wait_for()
-        page.locator("#least").fill(str(options.least))
+        if options.least is not None:
+            page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
         time.sleep(1)  # until the first image in this order is there
-        annotator = Annotator(page, session.store, options.least, help_first=options.help_first)
+        page.evaluate(WATCH)
+        annotator = Annotator(page, session.store, help_first=options.help_first)
         boxes, images = 0, []
-        for _ in range(min(options.count, len(objects))):
+        most = options.drawn_share * sum(map(len, objects.values()))
+        while len(images) < min(options.count, len(objects)) and annotator.actions["drawn"] < most:
             name = page.evaluate(NAME)
             annotator.review(objects[name])
             boxes += len(objects[name])
             images.append(name)
         annotator._settle()
+        wait = statistics.median(page.evaluate("window.waits"))
         browser.close()
     server.should_exit = True
     thread.join(10)
     right = sum(_right(session.store.state(annotator.names[name]), objects[name]) for name in images)
-    done, wait = annotator.actions, statistics.median(annotator.next_ms)
+    done = annotator.actions
     rest = [done[kind] for kind in ("rejected", "class", "proposed", "other")]
     per_object, replaced = (
         done.total() / boxes,
@@ -344,31 +368,64 @@ def copied(file: Path, name: str, *, with_boxes: bool) -> Path:
     return copy
 
 
+def labeled_session(labels: Path, file: Path, dataset: AnnotatedImages) -> Session:
+    """A review of the boxes that `detector label` has found; images come in a random order."""
+    rows = {image_name(dataset, index): index for index in range(len(dataset))}
+    found, boxes = json.loads(labels.read_text()), dict[int, list[LabeledBox]]()
+    names = {each["id"]: each["name"] for each in found["categories"]}
+    for each in found["annotations"]:
+        x, y, width, height = each["bbox"]
+        box = LabeledBox(names[each["category_id"]], (x, y, x + width, y + height), each["score"])
+        boxes.setdefault(each["image_id"], []).append(box)
+    random.Random(0).shuffle(found["images"])
+    images = []
+    for each in found["images"]:
+        size, name = (each["height"], each["width"]), each["file_name"]
+        tags = dataset.labels(rows[name]).nonzero()[:, 0].tolist()
+        image = ReviewImage(name, size, tuple(boxes.get(each["id"], ())))
+        start = start_of(image, [dataset.class_names[label] for label in tags])
+        images.append(NewImage(name, size, dataset.apply_orientation, start, []))
+    store = Store(file, dataset.class_names)
+    if not store.names():
+        store.add_images(images, {})
+    paths = {number: dataset.image_path(rows[name]) for number, name in store.names().items()}
+    return Session(store, Pictures(paths, upright=dataset.apply_orientation), labels.stem)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("config_file", metavar="RUN")
+    parser.add_argument("config_file", metavar="RUN", help="or, with --labels, a config")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     parser.add_argument("--count", type=int, default=60, help="images (default: 60)")
     parser.add_argument("--order", default="suggested", help="of the images, as in the page")
-    parser.add_argument("--least", type=float, default=0.3, help="least score, as set in the page")
+    parser.add_argument("--least", type=float, help="least score; default: what the page suggests")
     parser.add_argument("--folder", type=Path, default=Path("review_actions"), help="for the reviews")
+    parser.add_argument("--labels", type=Path, metavar="P", help="COCO file of detector label, for a RUN")
+    more = "stop after this share of all objects was drawn (default: 1)"
+    parser.add_argument("--drawn-share", type=float, default=1.0, help=more)
     parser.add_argument("--help-first", action="store_true", help="try proposals before drawing")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--save", metavar="NAME", help="write results/review_actions_NAME.json")
     options = parser.parse_args()
     cfg = load_cfg(options.config_file, options.overrides)
-    objects = objects_of(build_dataset(cfg, cfg.datasets.train_split))
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
+    objects = objects_of(dataset)
     options.folder.mkdir(exist_ok=True)
-    words = (options.config_file, options.overrides)
     file = options.folder / "review.sqlite"
-    open_session(*words, file=file).store.close()
+
+    def session(file: Path) -> Session:
+        if options.labels:
+            return labeled_session(options.labels, file, dataset)
+        return open_session(options.config_file, options.overrides, file=file)
+
+    session(file).store.close()
     rows = []
     for name in options.cases:
         case, with_boxes = CASES[name]
         copy = copied(file, f"{name}.sqlite", with_boxes=with_boxes)
-        row = measure(case, open_session(*words, file=copy), objects, options)
+        row = measure(case, session(copy), objects, options)
         rows += [row, by_files(row)] if with_boxes else [row]
     print_table(rows)
     if options.save:

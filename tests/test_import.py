@@ -35,14 +35,17 @@ def test_waiting_threads_spin_briefly_unless_the_user_decides(before, variables,
 WITHOUT_EXTRAS = """
 import sys
 sys.modules.update(dict.fromkeys({blocked}))
+import detector
+assert "torch" not in sys.modules
+assert {{"load", "train", "evaluate"}} <= set(dir(detector))
 import torch
 from detector import layers
+assert not {{"detector.data", "detector.engine"}} & sys.modules.keys()
 layers.nms(torch.rand(0, 4), torch.rand(0), 0.5)
 try:
     layers.box_iou
 except ImportError as error:
     print("op:", error)
-import detector
 try:
     detector.train
 except ImportError as error:

@@ -6,6 +6,9 @@ With --teacher FOUND it says of each class how often the teacher finds what the 
 they deny and, if OUTPUT_DIR has a weak detector, how its boxes agree with that; whether to use the
 teacher alone, with tags, or not; and writes OUTPUT_DIR/check/teacher.json and teacher.png.
 
+With --tags it writes instead which tags are probably wrong or missing, OUTPUT_DIR/check/tags.csv
+and tags.html, best after a training (docs/own_images.md, Tags that are wrong).
+
 Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
 run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
 """
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from detector.commands.check_tags import check_tags
 from detector.commands.check_teacher import check_teacher
 from detector.config import Settings, load_cfg
 from detector.data.build import build_dataset, build_hints, build_proposals, build_reviewed, name_classes
@@ -303,9 +307,16 @@ def _block(lines: Sequence[str]) -> str:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_teacher_option(parser)
+    parser.add_argument("--tags", action="store_true", help="which tags are probably wrong or missing")
 
 
 def run(options: Namespace) -> None:
     options.overrides += teacher_words(options)
+    if options.tags:
+        folder = check_tags(options.config_file, options.overrides)
+        trained = (folder / "model_final.pt").is_file()
+        words = ("review", folder) if trained else ("train", options.config_file, *options.overrides)
+        next_step("detector", *words)
+        return
     check(options.config_file, options.overrides)
     next_step("detector", "train", options.config_file, *options.overrides, "--to", "detector")

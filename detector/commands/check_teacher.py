@@ -16,6 +16,7 @@ from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.pictures import contact_sheet, draw_detections
 from detector.evaluation.summary import align
+from detector.modeling.build import build_tag_noise
 from detector.self_training.build import build_pseudo_boxes
 from detector.self_training.fuse import SOURCES, Support, Trust, disagreement, support
 from detector.self_training.networks import predict_all, restore_network
@@ -104,7 +105,9 @@ def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> dict[st
     scores = predict_all(
         cfg, model, dataset, indices, Precision(cfg.precision, device), training_set.proposals
     )
-    choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=False)
+    choose = build_pseudo_boxes(
+        cfg.self_train, training_set, of_student=False, noise=build_tag_noise(cfg.datasets)
+    )
     found, (shown, _) = {}, tags_of(training_set)
     for index, each in zip(indices, scores, strict=True):
         image_id = dataset.image_ids[index]

@@ -33,9 +33,9 @@ from detector.engine.loop import Step
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, set_tf32
 from detector.modeling.backbones.build import load_pretrained
-from detector.modeling.build import build_criterion, build_model
+from detector.modeling.build import build_criterion, build_model, build_postprocess
 from detector.self_training.box_loader import BoxDataset
-from detector.self_training.build import build_box_loader, build_student
+from detector.self_training.build import build_box_loader, build_student, build_student_postprocess
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.fcos import FCOS
 from detector.self_training.fuse import SOURCES
@@ -251,7 +251,8 @@ class _Trial:
         """Seconds of an image in all test passes."""
         cfg, images = with_values(self.cfg, {"DATASETS.WORKERS": 0}), self._images()
         loader = _Timed(build_test_loader(cfg, self.test_set, images, self.train_set.proposals))
-        results = predict(model, loader, device=self.device, precision=self.precision)
+        scores = predict(model, loader, device=self.device, precision=self.precision)
+        results = map(build_postprocess(cfg.test), scores)
         next(results)
         waited, searched, began = loader.seconds, self._searched, time.perf_counter()
         for _ in results:
@@ -280,7 +281,7 @@ class _Trial:
         )
         tested = self._images()
         size = min(cfg.solver.images_per_batch, len(tested))
-        results = score_images(
+        scores = score_images(
             model.eval(),
             self.test_set,
             tested * 2,
@@ -289,6 +290,7 @@ class _Trial:
             images_per_batch=size,
             tiling=tiling,
         )
+        results = map(build_student_postprocess(cfg.test), scores)
         for _ in range(size):
             next(results)
         began = time.perf_counter()

@@ -12,10 +12,12 @@ from pathlib import Path
 from detector.commands.hints import export_of
 from detector.data.formats import FORMATS, ReviewImage
 from detector.labeling.label import label
-from detector.labeling.yolo_training import write_yolo_training
+from detector.labeling.training_formats import TRAINING_FORMATS, write_training_folder
 from detector.utils.command_line import add_model_option, add_threshold_option, next_step
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError, counted
+
+_TO_TRAIN = ", ".join(TRAINING_FORMATS)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,10 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    what = f"{', '.join(FORMATS)}; may be repeated"
-    add("--format", action="append", choices=FORMATS, dest="formats", metavar="NAME", help=what)
-    what = "instead of --format: both splits as `yolo train` reads them"
-    add("--for-training", action="store_true", help=what)
+    what = f"{', '.join(FORMATS)}, may be repeated; or both splits to train from: {_TO_TRAIN}"
+    choices = (*FORMATS, *TRAINING_FORMATS)
+    add("--format", action="append", choices=choices, dest="formats", metavar="NAME", help=what)
     what = "only N images, of all classes in turns, of those without boxes in the table"
     add("-n", "--count", type=int, metavar="N", help=what)
     add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
@@ -37,18 +38,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    arguments = vars(options)
-    if arguments.pop("for_training"):
-        _write_for_training(options)
-        return
     if not options.formats:
-        raise UserError(f"--format is missing: one of {', '.join(FORMATS)}, or --for-training")
-    found = label(**arguments)
+        raise UserError(f"--format is missing: one of {', '.join(FORMATS)}, or to train from: {_TO_TRAIN}")
+    if {*options.formats} & {*TRAINING_FORMATS}:
+        _write_to_train(options)
+        return
+    found = label(**vars(options))
     if not is_main():
         return
     print(f"{_describe(found)}: {options.output}")
     if "yolo" in options.formats:
-        print("note: these files of YOLO are for labeling tools; --for-training writes what yolo train reads")
+        print("note: these are for labeling tools; --format ultralytics writes what yolo train reads")
     to_test = Path(options.labels).stem == "val"  # as detector init names the table
     to = ("--table", options.labels) if to_test else ("--output", "reviewed.json")
     flags = [] if {"label-studio", "cvat"} & {*options.formats} else ["--reviewed", "all"]
@@ -57,17 +57,23 @@ def run(options: Namespace) -> None:
     next_step("detector", "review-import", corrected, *to, *images, *flags)
 
 
-def _write_for_training(options: Namespace) -> None:
-    if options.formats or options.images or options.count or options.inline:
+def _write_to_train(options: Namespace) -> None:
+    form, *others = options.formats
+    if others or options.images or options.count or options.inline:
         raise UserError(
-            "--for-training writes all of both tables: leave --format, --images, -n, --inline out"
+            f"{_TO_TRAIN} are written one at a time, with all of both tables: leave --images, -n, --inline "
+            "and other formats out"
         )
     chosen = {"device": options.device, "score_threshold": options.score_threshold, "model": options.model}
-    found = write_yolo_training(options.weights, Path(options.labels), options.output, **chosen)
+    found = write_training_folder(form, options.weights, Path(options.labels), options.output, **chosen)
     for split, images in found.items():
         print(f"{split}: {_describe(images)}")
-    words = f"data={options.output / 'data.yaml'}", "model=yolo11n.pt"
-    next_step("yolo", "train", *words)
+    if form == "ultralytics":
+        next_step("yolo", "train", f"data={options.output / 'data.yaml'}", "model=yolo11n.pt")
+        return
+    print("note: test/ has the images of valid/ once more: what is measured on it is no independent figure")
+    train = f"RFDETRNano().train(dataset_dir={str(options.output)!r})"
+    next_step("python", "-c", f"from rfdetr import RFDETRNano; {train}")
 
 
 def _describe(found: Sequence[ReviewImage]) -> str:

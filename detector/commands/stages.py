@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ from detector.utils.progress import duration
 logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
+_ENOUGH = 30.0  # seconds of stages that tell how fast the machine is
 
 
 def run_with_effort(
@@ -176,16 +178,20 @@ def run_stages(
     with process_group(_CPU, LONG_WAIT):
         left = gather(_left_to_do({name: result for name, result, _ in stages}))[0]
     seconds = announce(cfg, left) if left else {}
+    began, expected = time.perf_counter(), 0.0  # what the stages until now were to take
     for number, (name, result, run) in enumerate(stages, start=1):
         with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
             done = gather(result.exists() and not _outdated(cfg, name, result))[0]
         if is_main():
             what = "done:" if done else "writes"
             later = sum(seconds.get(each, 0.0) for each, _, _ in stages[number - 1 :])
+            if expected > _ENOUGH:  # the machine may be faster or slower than when steps were timed
+                later *= (time.perf_counter() - began) / expected
             wait = f", {duration(later)} left in all" if later and not done else ""
             print(f"stage {number} of {len(stages)}: {name}, {what} {result}{wait}", flush=True)
         if not done:
             run()
+            expected += seconds.get(name, 0.0)
     return folder
 
 

@@ -62,6 +62,8 @@ def _list_rules(cfg: Settings) -> Rules:
 def _data_rules(cfg: Settings) -> Rules:
     data, learns = cfg.datasets, cfg.model.method != "wsddn" or cfg.model.regression.enabled
     yield len(set(data.classes)) == len(data.classes), "DATASETS.CLASSES", "names, each once"
+    noise = "less than 1 together with DATASETS.MISSING_TAGS: tags would say the opposite"
+    yield data.missing_tags + data.false_tags < 1, "DATASETS.FALSE_TAGS", noise
     yield not (data.boxed_share and data.boxed), "DATASETS.BOXED_SHARE", "0, as DATASETS.BOXED is set"
     yield (
         bool(data.teacher) or not data.teacher_classes,

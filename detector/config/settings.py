@@ -63,6 +63,13 @@ class DatasetSettings:
     teacher_classes: str = training_key("",
         "Table of the teacher's class names, CSV with teacher,class; empty: it names the classes alike.",
         affects=PSEUDO_BOXES, path=True)
+    missing_tags: float = training_key(0.0,
+        "Share, about, of the images that show a class without its tag: losses then forgive missing tags, "
+        "and pseudo labels and pseudo boxes are of the likely ones. See docs/own_images.md.", below=1,
+        affects=PSEUDO_BOXES)
+    false_tags: float = training_key(0.0,
+        "Share, about, of the images that do not show a class and have its tag.", below=0.5,
+        affects=PSEUDO_BOXES)
     difficult_labels: bool = key(True, "A difficult object (COCO: an iscrowd region) labels its image.")
     coco_json: str = key("annotations/instances_{split}.json",
         "Annotation file of a split below ROOT, for the format coco.", resume=ALWAYS, path=True)

@@ -172,18 +172,30 @@ def draw_factors(solver: SolverSettings, training_set: TrainingSet) -> np.ndarra
 
 
 def build_train_loader(
-    cfg: Settings, training_set: TrainingSet, *, stride: int, start: int = 0
+    cfg: Settings,
+    training_set: TrainingSet,
+    *,
+    stride: int,
+    start: int = 0,
+    indices: Sequence[int] | None = None,
 ) -> DataLoader:
     """Endless training batches (:class:`Batch`); the first is the one after `start` batches of all processes.
 
-    Classes that cannot be learned and labels that are probably misspelt are logged as warnings. `stride` is
-    the backbone's.
+    Classes that cannot be learned and labels that are probably misspelt are logged as warnings.
+
+    Args:
+        stride: of the backbone, in pixels.
+        indices: the images to draw; None: all.
     """
     inputs, dataset, reviewed = cfg.input, training_set.dataset, training_set.reviewed
     for line in doubtful_classes(dataset.name, training_set.label_counts(), len(dataset)):
         logger.warning("%s", line)
     if reviewed:
         logger.info(describe_reviewed(dataset, reviewed))
+    repeats = draw_factors(cfg.solver, training_set)
+    if indices is not None:
+        chosen = np.isin(np.arange(len(dataset)), indices)
+        repeats = chosen * (1.0 if repeats is None else repeats)
     transform = TrainTransform(
         sizes=inputs.train_sizes,
         side=inputs.side,
@@ -208,7 +220,7 @@ def build_train_loader(
         **batch_options(cfg, start),
         window=cfg.solver.sort_window,
         shape=samples.shape,
-        repeats=draw_factors(cfg.solver, training_set),
+        repeats=repeats,
     )
 
 

@@ -31,6 +31,11 @@ def stem_key(name: str) -> str:
     return path.as_posix().removesuffix(path.suffix)
 
 
+def flat_name(name: str) -> str:
+    """The name of a picture in a folder without folders: pictures__a.jpg for pictures/a.jpg."""
+    return name.replace("/", "__")
+
+
 def find_pictures(paths: Iterable[Path], *, outside: Path | None = None) -> dict[str, Path]:
     """Image files by name: the path relative to the given folder, or the name of a given file.
 

@@ -162,12 +162,13 @@ def check_same_start(start: int) -> None:
 
 @contextmanager
 def hint_at_resume(*folders: Path) -> Iterator[None]:
-    """On Ctrl-C, say where the same command with --resume continues: run folders, in their order."""
+    """On Ctrl-C, say where the same command continues: run folders, in their order."""
     try:
         yield
     except KeyboardInterrupt:
         if is_main():
             saved = [path for folder in folders for path in list_checkpoints(folder)]
             where = f"resumes from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
-            logger.error("give the same command with --resume (resume=True in Python): it %s", where)
+            needs = "train without --to, self-train and the tools need --resume, Python resume=True"
+            logger.error("the same command %s (%s)", where, needs)
         raise

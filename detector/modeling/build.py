@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from detector.config import Settings
-from detector.config.settings import ClusterSettings, ModelSettings, TestSettings
+from detector.config.settings import ClusterSettings, DatasetSettings, ModelSettings, TestSettings
 from detector.modeling.backbones.build import build_backbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
@@ -29,6 +29,7 @@ from detector.modeling.regression import (
     StreamRegression,
     StreamRegressionLoss,
 )
+from detector.modeling.tag_noise import TagNoise
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.structures import Detections, Scores
 
@@ -130,7 +131,13 @@ def build_criterion(cfg: Settings) -> Criterion:
         mil_reduction=cfg.model.mil_reduction,
         stream_weights=cfg.model.stream_weights,
         regression=regression,
+        noise=build_tag_noise(cfg.datasets),
     )
+
+
+def build_tag_noise(data: DatasetSettings) -> TagNoise | None:
+    """How often tags are wrong, DATASETS.MISSING_TAGS and FALSE_TAGS; None: never."""
+    return TagNoise(data.missing_tags, data.false_tags) if data.missing_tags or data.false_tags else None
 
 
 def build_refinement(method: str, options: ClusterSettings) -> Refinement | None:

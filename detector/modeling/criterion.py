@@ -13,6 +13,7 @@ from detector.modeling.per_image import sum_per_image
 from detector.modeling.refinement import Refinement
 from detector.modeling.regression import RegressionLoss, StreamRegressionLoss
 from detector.modeling.reviewed import only_at_objects
+from detector.modeling.tag_noise import TagNoise, with_likely_tags
 from detector.structures import Batch
 
 
@@ -22,6 +23,7 @@ def mil_loss(
     counts: Tensor,
     reduction: Literal["mean", "sum"] = "mean",
     unknown: Tensor | None = None,
+    noise: TagNoise | None = None,
 ) -> Tensor:
     """Binary cross-entropy of image scores, mean over images (Bilen and Vedaldi, arXiv 1511.02853, eq. 2).
 
@@ -33,8 +35,11 @@ def mil_loss(
         counts (Tensor[B]): proposals per image, int64, on the CPU.
         reduction: over classes: "mean", or "sum" as the paper writes it.
         unknown (Tensor[B, C]): bool, labels that are unknown and contribute zero loss; None: all are known.
+        noise: how often labels are wrong; None: never.
     """
     image_scores = sum_per_image(mil, counts).clamp(1e-6, 1 - 1e-6)  # (B, C)
+    if noise is not None:
+        image_scores = noise.tagged(image_scores)
     # torch raises an unspecific error for NaN, on a GPU one that ends the process. Here, the loss is NaN.
     valid = image_scores.isfinite()
     losses = binary_cross_entropy(image_scores.where(valid, 0.5), labels, reduction="none")  # (B, C)
@@ -57,6 +62,10 @@ class Criterion:
 
     A class whose label is unknown for an image has no loss there: no MIL loss, no pseudo labels, and the
     softmax of the streams is over the other classes.
+
+    Args:
+        noise: how often tags are wrong. "mil" and "image" then compare tags with their probability, and
+            pseudo labels are of the likely tags; None: tags are right.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Criterion:
         mil_reduction: Literal["mean", "sum"] = "mean",
         stream_weights: Sequence[float] = (1.0, 1.0, 1.0),
         regression: RegressionLoss | StreamRegressionLoss | None = None,
+        noise: TagNoise | None = None,
     ) -> None:
         if refinement is None and isinstance(regression, StreamRegressionLoss):
             raise ValueError("StreamRegressionLoss needs refinement streams, but refinement is None")
@@ -73,11 +83,16 @@ class Criterion:
         self.mil_reduction = mil_reduction
         self.stream_weights = tuple(stream_weights) if refinement else ()
         self.regression = regression
+        self.noise = noise
 
     def __call__(self, outputs: HeadOutputs, batch: Batch) -> dict[str, Tensor]:
         if self.regression is not None and outputs.regression is None:
             raise ValueError("the criterion has a loss for regressed boxes, but the model regresses none")
         losses = {"mil": self._mil_loss(outputs, batch)}
+        if outputs.image_logits is not None:
+            losses["image"] = self._image_loss(outputs.image_logits, batch)
+        if self.noise is not None:
+            batch = with_likely_tags(batch, self.noise, _shown(outputs, batch.counts))
         outputs = _without_unknown(outputs, batch)
         probs, branch = outputs.refinements, outputs.regression
         if self.refinement is not None:
@@ -89,11 +104,14 @@ class Criterion:
         if branch is not None and isinstance(self.regression, RegressionLoss):
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(branch, last.detach(), batch)
-        if outputs.image_logits is not None:
-            known = None if batch.unknown is None else (~batch.unknown).float()
-            logits = outputs.image_logits.float()
-            losses["image"] = binary_cross_entropy_with_logits(logits, batch.labels, weight=known)
         return losses
+
+    def _image_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        known = None if batch.unknown is None else (~batch.unknown).float()
+        if self.noise is None:
+            return binary_cross_entropy_with_logits(logits.float(), batch.labels, weight=known)
+        tagged = self.noise.of(batch).tagged(logits.float().sigmoid().clamp(1e-6, 1 - 1e-6))
+        return binary_cross_entropy(tagged, batch.labels, weight=known)
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
         mil = only_at_objects(outputs.mil, batch)
@@ -107,12 +125,21 @@ class Criterion:
             labels = torch.cat([torch.zeros_like(labels[:, :1]), labels], dim=1)
             if unknown is not None:
                 unknown = torch.cat([torch.zeros_like(unknown[:, :1]), unknown], dim=1)
-        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown)
+        noise = None if self.noise is None else self.noise.of(batch)
+        return mil_loss(mil, labels, batch.counts, self.mil_reduction, unknown, noise)
 
     def _weighted(self, name: str, streams: Tensor) -> dict[str, Tensor]:
         """The weighted losses (K,) of the streams by name."""
         pairs = zip(streams, self.stream_weights, strict=True)
         return {f"{name}_{k}": weight * loss for k, (loss, weight) in enumerate(pairs, start=1)}
+
+
+@torch.no_grad()
+def _shown(outputs: HeadOutputs, counts: Tensor) -> Tensor:
+    """The probability (B, C) that an image shows a class: of the image head, where there is one."""
+    if outputs.image_logits is not None:
+        return outputs.image_logits.float().sigmoid()
+    return sum_per_image(outputs.mil, counts).clamp(0, 1)
 
 
 def _without_unknown(outputs: HeadOutputs, batch: Batch) -> HeadOutputs:

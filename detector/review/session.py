@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from detector.config import Settings
 from detector.data.build import build_training_set, name_classes
 from detector.data.datasets.annotated import AnnotatedImages, unknown_class
+from detector.data.doubted_tags import TABLE, read_doubts
 from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.data.formats.review_file import SUFFIX, start_of
 from detector.data.reviewed import find_id
@@ -83,10 +84,16 @@ def open_session(
         images = _find_boxes(cfg, training_set, weights, student, imported or {})
         store.add_images(images, {"weights": digest, "rounds": "[]"})
     rows = {image_name(dataset, index): index for index in range(len(dataset))}
+    image_ids = {name: dataset.image_ids[index] for name, index in rows.items()}
     names = store.names()
     if missing := [name for name in names.values() if name not in rows]:
         raise UserError(
             f"{file} has the image {missing[0]!r}, which {dataset.name} has not: name another file (--file)"
+        )
+    if (table := Path(cfg.output_dir) / TABLE).is_file():
+        doubts = read_doubts(table)
+        store.doubt_tags(
+            {name: doubts[image_id] for name, image_id in image_ids.items() if image_id in doubts}
         )
     paths = {number: dataset.image_path(rows[name]) for number, name in names.items()}
     return Session(store, Pictures(paths, upright=dataset.apply_orientation), Path(cfg.output_dir).name)

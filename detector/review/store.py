@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from detector.data.formats import review_file
 from detector.data.formats.review_file import Action, State, replay
+from detector.review.least_score import suggest_least_score
 from detector.utils.errors import DataError, UserError, describe_value, shortened
 
 LEASE = 600.0  # seconds for which an image is reserved for the person who last opened or changed it
@@ -139,11 +140,19 @@ class Store:
             for image in images
         ]
         query = (
-            "UPDATE images SET start = ?, candidates = ?, doubt = ?, tag_doubt = ? "
+            "UPDATE images SET start = ?, candidates = ?, doubt = ?, "
+            "tag_doubt = CASE WHEN tag_doubt > 1 THEN tag_doubt ELSE ? END "  # of doubt_tags
             f"WHERE name = ? AND NOT decided AND {_UNOPENED}"
         )
         with self._transaction():
             return sum(self._file.execute(query, row).rowcount for row in rows)
+
+    def doubt_tags(self, doubts: Mapping[str, float]) -> None:
+        """Put the images of `doubts`, by name, first in the order "tags", those of most doubt foremost."""
+        rows = [(1 + doubt, name) for name, doubt in doubts.items()]
+        with self._transaction():
+            self._file.execute("UPDATE images SET tag_doubt = tag_doubt - 1 WHERE tag_doubt > 1")
+            self._file.executemany("UPDATE images SET tag_doubt = ? WHERE name = ?", rows)
 
     def outdated(self, detector: str, count: int) -> list[str]:
         """The names of the next images with boxes of another detector that :meth:`improve` may replace."""
@@ -317,7 +326,8 @@ class Store:
     def progress(self, last: int = 30) -> dict[str, Any]:
         """How many images are decided and skipped, and the corrections in the last ones, oldest first.
 
-        A correction is a box that was added, moved, given another class or rejected.
+        A correction is a box that was added, moved, given another class or rejected. Beside them is the least
+        score that they suggest, see :func:`suggest_least_score`.
         """
         (total, decided, skipped), *_ = self._rows(
             "SELECT count(*), coalesce(sum(decided AND NOT skipped), 0), coalesce(sum(skipped), 0) "
@@ -328,16 +338,19 @@ class Store:
             "GROUP BY image ORDER BY max(actions.id) DESC LIMIT ?",
             (last,),
         )
-        recent = [self._effort(number) for (number,) in reversed(rows)]
-        return {"total": total, "decided": decided, "skipped": skipped, "recent": recent}
+        images = [self.image(number) for (number,) in reversed(rows)]
+        states = [self._replayed(image) for image in images]
+        recent = [_effort(image, state) for image, state in zip(images, states, strict=True)]
+        least = suggest_least_score([*zip((image["start"] for image in images), states, strict=True)])
+        found = {"total": total, "decided": decided, "skipped": skipped, "recent": recent}
+        return found | {"least": least}
 
-    def _effort(self, number: int) -> dict[str, int]:
-        """How many boxes were corrected in an image, and how many boxes and actions there are."""
-        image = self.image(number)
-        state = self._replayed(image)
-        before, after = (
-            {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
-            for boxes in (image["start"]["boxes"], state["boxes"])
-        )
-        corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
-        return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}
+
+def _effort(image: dict[str, Any], state: State) -> dict[str, int]:
+    """How many boxes were corrected in an image, and how many boxes and actions there are."""
+    before, after = (
+        {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
+        for boxes in (image["start"]["boxes"], state["boxes"])
+    )
+    corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
+    return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}

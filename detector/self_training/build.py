@@ -17,6 +17,7 @@ from detector.data.training_set import TrainingSet
 from detector.data.worker_loader import seeded_loader
 from detector.modeling.backbones.build import load_pretrained, timm_errors
 from detector.modeling.postprocess import postprocess
+from detector.modeling.tag_noise import TagNoise
 from detector.modeling.weights import TORCHVISION, convert_weights, load_tensors
 from detector.self_training.box_loader import BoxDataset, IndexedImages, collate_boxes
 from detector.self_training.choose import pseudo_boxes
@@ -135,7 +136,7 @@ def build_box_loader(
 
 
 def build_pseudo_boxes(
-    keys: SelfTrainSettings, training_set: TrainingSet, *, of_student: bool
+    keys: SelfTrainSettings, training_set: TrainingSet, *, of_student: bool, noise: TagNoise | None = None
 ) -> Callable[[int, Scores, Tensor | None], Detections]:
     """A function from the index of a training image and its scores to the boxes to learn from.
 
@@ -145,15 +146,20 @@ def build_pseudo_boxes(
 
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
+        noise: the boxes are of the tags that are likely with it; None: of the tags.
     """
     dataset = training_set.dataset
 
     def choose(index: int, scores: Scores, tile: Tensor | None = None) -> Detections:
         whole, image_id = tile is None, dataset.image_ids[index]
         relative, reviewed = keys.relative_scores, training_set.reviewed.get(image_id)
+        labels = dataset.labels(index)
+        if noise is not None and len(scores.scores):
+            best = scores.scores.amax(dim=0).cpu().clamp(0, 1)  # (C,)
+            labels = noise.likely(labels[None], best[None])[0]
         return pseudo_boxes(
             scores,
-            dataset.labels(index),
+            labels,
             score_threshold=keys.score_threshold if whole or not relative else _SURE,
             relative=relative and whole,
             each_label=whole,

@@ -17,6 +17,7 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.summary import write_json
+from detector.modeling.build import build_tag_noise
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import Student, build_pseudo_boxes
 from detector.self_training.choose import mean_scores
@@ -106,7 +107,12 @@ def find_pseudo_boxes(
             write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": data})
         dataset = training_set.dataset
         own = range(rank(), len(dataset), world_size())
-        choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=isinstance(models[0], Student))
+        choose = build_pseudo_boxes(
+            cfg.self_train,
+            training_set,
+            of_student=isinstance(models[0], Student),
+            noise=build_tag_noise(cfg.datasets),
+        )
         precision = Precision(cfg.precision, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
     boxes, supports = dict[int, Detections](), dict[int, Support]()

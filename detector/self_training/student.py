@@ -21,6 +21,7 @@ from detector.engine.precision import Precision
 from detector.engine.resuming import list_checkpoints
 from detector.engine.run_folder import check_same_start, record_run, resume_run
 from detector.engine.running_ap import RunningAP
+from detector.modeling.build import build_tag_noise
 from detector.self_training.box_loader import BoxDataset, IndexedImages
 from detector.self_training.build import (
     Student,
@@ -105,7 +106,9 @@ def train_with_teacher(
         model = TeacherStudent(
             student.to(device),
             decay=teacher_decay(cfg.solver.max_iter),
-            choose=build_pseudo_boxes(cfg.self_train, training_set, of_student=True),
+            choose=build_pseudo_boxes(
+                cfg.self_train, training_set, of_student=True, noise=build_tag_noise(cfg.datasets)
+            ),
             flip=cfg.input.flip,
         )
         dataset = training_set.dataset

@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from doom import CLASSES, TEST_MAPS, TRAIN_MAPS, folder, render_doom
 from doom.game import HEIGHT, WIDTH, Thing
-from doom.scene import (
-    APART,
-    KINDS,
-    MARGIN,
-    NEAREST,
-    choose_names,
-    choose_places,
-    distance,
-    is_visible,
-)
+from doom.scene import APART, KINDS, MARGIN, NEAREST, choose_names, choose_places, distance, is_visible
 
 from detector.data.datasets.voc import VOCDataset
 
@@ -25,6 +16,14 @@ from detector.data.datasets.voc import VOCDataset
 def digests(root):
     files = (path for path in root.rglob("*") if path.is_file())
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked():
+    """Workers that need not import torch anew, which takes seconds; docs/doom.md has others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "get_context", lambda _: get_context("fork"))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +34,12 @@ def doom(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def forked(monkeypatch):
-    """Workers that need not import torch anew, which takes seconds."""
-    monkeypatch.setattr(folder, "get_context", lambda _: get_context("fork"))
-
-
-def test_the_same_call_writes_the_same_bytes_whatever_the_number_of_processes(doom, forked, tmp_path):
+def test_the_same_call_writes_the_same_bytes_whatever_the_number_of_processes(doom, tmp_path):
     render_doom(tmp_path / "again", train=2, test=1, workers=1)
     assert digests(tmp_path / "again") == digests(doom)
 
 
-def test_another_seed_renders_other_pictures_and_more_begin_with_the_same(
-    doom, forked, tmp_path, monkeypatch
-):
+def test_another_seed_renders_other_pictures_and_more_begin_with_the_same(doom, tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "TRAIN_MAPS", (1,))
     render_doom(tmp_path / "other", seed=1, train=1, test=0)
     render_doom(tmp_path / "more", train=2, test=0)

@@ -54,28 +54,8 @@ def world(tmp_path_factory) -> Path:
     _write_pictures(folder)
     _write_weights(folder)
     for words in (
-        (
-            "propose",
-            "--voc",
-            "toybox",
-            "--mode",
-            "grid",
-            "--output",
-            "toybox/proposals.npz",
-            "--workers",
-            1,
-        ),
-        (
-            "propose",
-            "--images",
-            "own",
-            "--mode",
-            "grid",
-            "--output",
-            "own/proposals.npz",
-            "--workers",
-            1,
-        ),
+        ("propose", "--voc", "toybox", "--mode", "grid", "--output", "toybox/proposals.npz", "--workers", 1),
+        ("propose", "--images", "own", "--mode", "grid", "--output", "own/proposals.npz", "--workers", 1),
         ("convert_weights", "classifier.pth", "weights.pth"),
         ("train", "--config-file", "config.yaml"),
         ("test", "--config-file", "config.yaml"),

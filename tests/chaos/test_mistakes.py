@@ -130,12 +130,7 @@ OTHER_ORDER = "['car','bird','fish','flower','house','robot']"
 # What is done: command, what has to come of it, what the message names, and what is in the Case besides.
 MISTAKES = {
     "classes in another order": ((*TEST, "DATASETS.CLASSES", OTHER_ORDER), ERROR, ("CLASSES|classes",), {}),
-    "KEY=VALUE": (
-        (*CHECK, "DATASETS.CLASSES=[]"),
-        "equal",
-        (),
-        {"writes": RUN, "result": printed},
-    ),
+    "KEY=VALUE": ((*CHECK, "DATASETS.CLASSES=[]"), "equal", (), {"writes": RUN, "result": printed}),
     "a value without its key": ((*CHECK, "=1"), ERROR, ("''",), {}),
     "an odd number of words": ((*CHECK, "SEED"), ERROR, ("SEED",), {}),
     "a misspelt key": ((*CHECK, "SOLVER.BASE_LRR", 1), ERROR, ("SOLVER.BASE_LRR",), {}),
@@ -177,12 +172,7 @@ MISTAKES = {
     ),
     "no proposals": ((*BRIEF, "DATASETS.PROPOSALS", "none.npz"), ERROR, ("none.npz",), {"writes": NEW}),
     "load with score_threshold=30": (load("run", score_threshold=30), ERROR, ("score_threshold",), {}),
-    "predict --score-threshold 30": (
-        (*PREDICT[:-1], 30, "pictures/png"),
-        ERROR,
-        ("score_threshold",),
-        {},
-    ),
+    "predict --score-threshold 30": ((*PREDICT[:-1], 30, "pictures/png"), ERROR, ("score_threshold",), {}),
     "predict into the pictures": (
         ("predict", "--weights", "run", "--device", "cpu", "--output", ".", "pictures/a.jpg"),
         ERROR,

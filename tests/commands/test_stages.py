@@ -94,6 +94,18 @@ def test_two_processes_share_each_stage(words, tmp_path, effort) -> None:
     assert (run / "self_train" / "report.html").is_file()
 
 
+def test_the_time_left_follows_the_stages_that_are_done(words, monkeypatch, capsys) -> None:
+    now = iter([0.0, 30.0, 120.0, 240.0, 250.0])  # at the start, and when the second and later stages begin
+    monkeypatch.setattr(stages.time, "perf_counter", lambda: next(now))
+    for name in ("make_proposals", "train", "evaluate", "self_train_and_test", "write_report"):
+        monkeypatch.setattr(stages, name, lambda *_, **__: None)
+    stages.run_stages(str(CONFIG), words)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " left in all" in line]
+    assert [line.split(", ")[2] for line in lines] == [
+        f"{left} left in all" for left in ("4:00", "1:30", "2:00", "1:20")
+    ]
+
+
 def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
     make_proposals(config_file=CONFIG, overrides=words, workers=1)
     detector.train(CONFIG, words)

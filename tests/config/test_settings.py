@@ -8,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detector.config import (
-    KEYS,
-    Settings,
-    check_resumable,
-    dump_cfg,
-    load_cfg,
-    parse_cfg,
-    schedule_warnings,
-)
+from detector.config import KEYS, Settings, check_resumable, dump_cfg, load_cfg, parse_cfg, schedule_warnings
 from detector.utils.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

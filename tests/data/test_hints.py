@@ -119,22 +119,10 @@ def test_points_that_were_set_in_a_labeling_tool(tmp_path, source, name, text) -
     ("name", "text", "message"),
     [
         ("a.json", json.dumps({"images": []}), "not a list of tasks"),
-        (
-            "a.json",
-            export(task("a.jpg", keypoint("dog", 99, 99))),
-            "image 'a.jpg': the point .* outside",
-        ),
-        (
-            "a.json",
-            export(task("a.jpg", keypoint("dig", 1, 1))),
-            r"image 'a.jpg': .*did you mean dog\?",
-        ),
+        ("a.json", export(task("a.jpg", keypoint("dog", 99, 99))), "image 'a.jpg': the point .* outside"),
+        ("a.json", export(task("a.jpg", keypoint("dig", 1, 1))), r"image 'a.jpg': .*did you mean dog\?"),
         ("a.json", export(task("no.jpg", keypoint("dog", 1, 1))), "image 'no.jpg' is not in"),
-        (
-            "a.json",
-            export(task("a.jpg", {"value": {"rectanglelabels": ["dog"]}})),
-            "expected keypointlabels",
-        ),
+        ("a.json", export(task("a.jpg", {"value": {"rectanglelabels": ["dog"]}})), "expected keypointlabels"),
         ("a.json", export(task("a.jpg")), "lists no image"),
         ("a.xml", cvat("a.jpg", '<box label="dog"></box>'), "has a <box>, expected <points> only"),
         ("a.xml", cvat("a.jpg", '<points label="dog" points="1"></points>'), "expected two numbers"),

@@ -29,6 +29,17 @@ def write_picture(path, orientation, size=(9, 12), **tags):
     Image.fromarray(pixels).save(path, exif=exif)
 
 
+def write_coco(folder, box, size, more=None, **annotation):
+    x1, y1, x2, y2 = box or (0, 0, 0, 0)
+    found = {"id": 0, "image_id": 0, "category_id": 0, "bbox": [x1, y1, x2 - x1, y2 - y1], **annotation}
+    content = {
+        "images": [{"id": 0, "file_name": "a.png", "height": size[0], "width": size[1]}],
+        "annotations": [found] if box else [],
+        "categories": [{"id": 0, "name": "cat"}],
+    }
+    (folder / "coco.json").write_text(json.dumps(content | (more or {})))
+
+
 def white(pixels):
     rows, columns = np.nonzero(np.asarray(pixels)[..., 0])
     return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
@@ -41,13 +52,7 @@ def test_boxes_of_the_stored_pixels_are_turned_as_pillow_turns_the_picture(tmp_p
     write_picture(path, orientation, size)
     expected = white(ImageOps.exif_transpose(Image.open(path)))
     assert turn_box(BOX, orientation, size) == expected
-    x1, y1, x2, y2 = BOX
-    content = {
-        "images": [{"id": 1, "file_name": "a.png", "height": size[0], "width": size[1]}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1]}],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-    (tmp_path / "coco.json").write_text(json.dumps(content))
+    write_coco(tmp_path, BOX, size)
     images = review_import(tmp_path / "coco.json", reviewed="all")
     (upright,) = turn_images("coco.json", images, [path], upright=True)
     assert upright.boxes[0].box == expected
@@ -59,10 +64,7 @@ def test_boxes_of_the_stored_pixels_are_turned_as_pillow_turns_the_picture(tmp_p
 
 def test_a_size_tells_that_boxes_are_upright(tmp_path):
     write_picture(tmp_path / "a.png", 6)
-    image = {"id": 1, "file_name": "a.png", "height": 12, "width": 9}
-    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}
-    content = {"images": [image], "annotations": [box], "categories": [{"id": 1, "name": "cat"}]}
-    (tmp_path / "coco.json").write_text(json.dumps(content))
+    write_coco(tmp_path, (1, 2, 4, 6), (12, 9))
     (tagged,), _ = find_tags(tmp_path, tmp_path / "coco.json")
     assert (tagged.size, tagged.boxes[0].box) == ((12, 9), (1, 2, 4, 6))
 
@@ -80,13 +82,8 @@ BLANK = [{"name": "", "id": 0, "url": ""}]
 )
 def test_boxes_drawn_in_label_studio_and_cvat_are_upright(tmp_path, orientation, more, size, recwarn):
     write_picture(tmp_path / "a.png", orientation)
-    height, width = size or read_image_size(tmp_path / "a.png", apply_orientation=True)
-    content = {
-        "images": [{"id": 0, "file_name": "a.png", "height": height, "width": width}],
-        "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [1, 2, 3, 4]}],
-        "categories": [{"id": 0, "name": "cat"}],
-    }
-    (tmp_path / "coco.json").write_text(json.dumps(content | more))
+    size = size or read_image_size(tmp_path / "a.png", apply_orientation=True)
+    write_coco(tmp_path, (1, 2, 4, 6), size, more)
     (tagged,), _ = find_tags(tmp_path, tmp_path / "coco.json")
     assert (tagged.boxes[0].box, not recwarn.list) == ((1, 2, 4, 6), True)
 
@@ -117,12 +114,7 @@ def test_points_and_known_boxes_of_tools_are_turned_to_the_pixels_as_stored(tmp_
     (tmp_path / "points.xml").write_text(points)
     box = f'<box label="cat" source="manual" xtl="{x1}" ytl="{y1}" xbr="{x2}" ybr="{y2}"/>'
     (tmp_path / "boxes.xml").write_text(f"<annotations>{image}{box}</image></annotations>")
-    content = {
-        "images": [{"id": 1, "file_name": "a.png", "height": 9, "width": 12}],
-        "annotations": [],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-    (tmp_path / "coco.json").write_text(json.dumps(content))
+    write_coco(tmp_path, None, (9, 12))
     with pytest.warns(UserWarning, match="show no class"):
         stored = COCODataset(tmp_path, "", annotations="coco.json", images=".")
     (first, second) = read_hints(tmp_path / "points.xml", stored)["a"].points.tolist()
@@ -140,17 +132,6 @@ def test_an_odd_tag_does_not_damage_a_picture(tmp_path):
     Image.new("RGB", (12, 9)).save(path, exif=exif)
     assert read_image_size(path, apply_orientation=True) == (12, 9)
     assert read_image(path, apply_orientation=True).shape == (3, 12, 9)
-
-
-def write_coco(folder, box, size, more=None, **annotation):
-    x1, y1, x2, y2 = box
-    found = {"id": 0, "image_id": 0, "category_id": 0, "bbox": [x1, y1, x2 - x1, y2 - y1], **annotation}
-    content = {
-        "images": [{"id": 0, "file_name": "a.png", "height": size[0], "width": size[1]}],
-        "annotations": [found],
-        "categories": [{"id": 0, "name": "cat"}],
-    }
-    (folder / "coco.json").write_text(json.dumps(content | (more or {})))
 
 
 LABEL_STUDIO = {"info": {"contributor": "Label Studio"}}

@@ -92,12 +92,7 @@ def test_flip_moves_boxes_with_pixels():
 
 
 def train_transform(**changes):
-    options = {
-        "sizes": (20, 30, 50),
-        "side": "shortest",
-        "max_size": 200,
-        "flip": True,
-    }
+    options = {"sizes": (20, 30, 50), "side": "shortest", "max_size": 200, "flip": True}
     return TrainTransform(**{**options, **changes})
 
 

@@ -16,12 +16,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [
-        ("float32", torch.float32),
-        ("tf32", torch.float32),
-        ("bf16", torch.bfloat16),
-        ("fp16", torch.float16),
-    ],
+    [("float32", torch.float32), ("tf32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
 )
 def test_layers_compute_in_it_and_weights_stay_float32(name, dtype):
     layer, precision = nn.Linear(3, 2), Precision(name, CPU)

@@ -65,8 +65,7 @@ def curve(running_ap, clock, steps, model=None):
 
 
 @pytest.mark.parametrize(
-    ("of_image", "points", "count"),
-    [(0.01, 10, 20), (0.3, 10, 12), (0.7, 5, 10), (1.5, 2, 10), (5.0, 0, 10)],
+    ("of_image", "points", "count"), [(0.01, 10, 20), (0.3, 10, 12), (0.7, 5, 10), (1.5, 2, 10), (5.0, 0, 10)]
 )
 def test_points_and_images_are_chosen_by_their_time(monkeypatch, of_image, points, count):
     clock = Clock(monkeypatch, of_image)

@@ -98,10 +98,7 @@ def favor(monkeypatch: pytest.MonkeyPatch, function: str, values: dict[int, floa
         monkeypatch.setattr(suggesting, function, lambda *_: values.get(next(calls), 0.0))
 
 
-@pytest.mark.parametrize(
-    ("by", "function"),
-    [("entropy", "entropy"), ("typical", "typicality")],
-)
+@pytest.mark.parametrize(("by", "function"), [("entropy", "entropy"), ("typical", "typicality")])
 def test_the_image_that_a_rule_values_most_comes_first(
     run: Path, tmp_path: Path, monkeypatch, candidates: dict[int, str], by: str, function: str
 ) -> None:

@@ -2,14 +2,7 @@
 
 import pytest
 import torch
-from pcl_loss_cases import (
-    Case,
-    assert_matches_reference,
-    broken,
-    loss_and_grad,
-    make_case,
-    miscounted,
-)
+from pcl_loss_cases import Case, assert_matches_reference, broken, loss_and_grad, make_case, miscounted
 from torch import Tensor
 
 from detector import _C

@@ -4,14 +4,7 @@ import op_contract
 import pytest
 import torch
 from op_contract import DTYPES
-from pcl_loss_cases import (
-    Case,
-    assert_matches_reference,
-    broken,
-    differentiable,
-    loss_and_grad,
-    make_case,
-)
+from pcl_loss_cases import Case, assert_matches_reference, broken, differentiable, loss_and_grad, make_case
 
 from detector.layers import pcl_loss
 

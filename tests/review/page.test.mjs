@@ -7,7 +7,7 @@ import * as geometry from "../../detector/review/page/geometry.mjs";
 import { Keyed } from "../../detector/review/page/keyed.mjs";
 import { effortText, learningText, linePoints } from "../../detector/review/page/learning.mjs";
 import { Failure, Outbox } from "../../detector/review/page/server.mjs";
-import { classesWithoutBox, effective, replay, shownClasses } from "../../detector/review/page/state.mjs";
+import { classesWithoutBox, effective, likelyMissing, replay, shownClasses } from "../../detector/review/page/state.mjs";
 
 const image = { width: 100, height: 50 };
 const close = (found, expected) => found.forEach((each, i) => assert.ok(Math.abs(each - expected[i]) < 1e-9));
@@ -49,12 +49,6 @@ test("a box that is drawn around one of its class is of that one, too", () => {
   assert.equal(geometry.mostLike([head], around, "owl"), null);
   assert.equal(geometry.mostLike([head], around), null); // of another class: it may lie in front
   assert.equal(geometry.mostLike([{ label: "fox", box: [0, 0, 20, 20] }], around, "fox"), null); // sticks out
-});
-
-test("the likely class is that of the best candidate which overlaps by half", () => {
-  const candidates = [[0, 0, 40, 40, 1, 0.5], [0, 0, 40, 44, 2, 0.9], [0, 0, 100, 50, 0, 1]];
-  assert.equal(geometry.likelyClass(candidates, [0, 0, 40, 40]), 2);
-  assert.equal(geometry.likelyClass(candidates, [60, 0, 70, 10]), undefined);
 });
 
 test("the nearest handle within reach is taken; the middle of a small box is free", () => {
@@ -225,4 +219,14 @@ test("only what has changed is made anew, and the order is that of the items", (
   assert.equal(shown(), "c1 a1");
   keyed.show([], make);
   assert.equal(shown(), "");
+});
+
+test("the class that most likely lacks a box has none, or the least sure one", () => {
+  const start = { tags: ["a", "b", "c"], unknown: [], complete: false, boxes: [] };
+  const box = (label, status, score) => ({ label, status, score });
+  const missing = (...boxes) => likelyMissing(start, { tags: {}, boxes }, ["a", "b", "c"]);
+  assert.equal(missing(box("a", "proposed", 0.4), box("c", "proposed", 0.2)), "b");
+  assert.equal(missing(box("a", "proposed", 0.4), box("b", "accepted", null), box("c", "proposed", 0.2), box("c", "proposed", 0.9)), "a");
+  assert.equal(missing(box("a", "accepted", 0.4), box("b", "accepted", null), box("c", "rejected", 0.9)), "c");
+  assert.equal(missing(...["a", "b", "c"].map((label) => box(label, "accepted", null))), null);
 });

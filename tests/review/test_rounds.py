@@ -3,14 +3,14 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from distributed_cases import CONTEXT
 from random_run import make_student, make_toybox_run
+from review_cases import hold_learner
 
 from detector.config import load_cfg
 from detector.data.build import build_training_set
@@ -159,30 +159,19 @@ def ended(number: int) -> bool:
         return True
 
 
-SERVER = """
-import sys, time
-from pathlib import Path
-from detector.data.toybox import CLASSES
-from detector.review.learner import Learner
-from detector.review.store import Store
-with Learner(sys.argv[1], (), Store(Path(sys.argv[2]), CLASSES), 3) as learner:
-    print(learner.process.pid, flush=True)
-    time.sleep(600)
-"""
-
-
 @pytest.mark.slow
 def test_a_killed_server_takes_the_process_along_and_the_next_one_goes_on(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     store, _ = opened(runs["weak"], tmp_path / "review.sqlite", 3)
-    words = [sys.executable, "-c", SERVER, str(runs["weak"]), str(store.path)]
-    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    number = int(server.stdout.readline())
+    told = tmp_path / "process"
+    arguments = (runs["weak"], store.path, told)
+    server = CONTEXT.Process(target=hold_learner, args=arguments, daemon=True)
+    server.start()
     wait_for(store, "training")
+    number = int(told.read_text())
     server.kill()
-    server.wait()
+    server.join()
     end = time.monotonic() + 20
     while not ended(number):
         assert time.monotonic() < end

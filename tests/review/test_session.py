@@ -1,19 +1,23 @@
 """From a run to its review, and the command around it."""
 
 import json
+import os
 import re
 import signal
 import socket
-import subprocess
-import sys
+import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed_cases import CONTEXT, command_until_ctrl_c
 from random_run import make_student, make_toybox_run
 
 from detector.commands.main import main
+from detector.data.doubted_tags import TABLE, DoubtedTag, encode_doubted_tags
 from detector.data.formats import FORMATS, review_import
+from detector.data.toybox import CLASSES
 from detector.labeling.suggest import suggest
 from detector.review.session import Session, open_session
 from detector.utils.errors import DataError, UserError
@@ -32,6 +36,34 @@ def opened(run: Path, file: Path, *words: object, **options) -> Session:
 
 def names(session: Session, count: int = 99) -> list[str]:
     return [image["name"] for image in session.store.next_images("ann", count)]
+
+
+def test_the_order_of_tags_begins_with_those_that_check_doubts(run: Path, tmp_path: Path) -> None:
+    last = [
+        image["name"]
+        for image in opened(run, tmp_path / "a.sqlite").store.next_images("ann", 9, order="tags")
+    ][-1]
+    tag = DoubtedTag(
+        last.removesuffix(".jpg").removesuffix(".png"),
+        CLASSES[0],
+        "shown",
+        "not shown",
+        0.7,
+        0.1,
+        *[0.0] * 4,
+        "",
+    )
+    table = run / TABLE
+    table.parent.mkdir(exist_ok=True)
+    table.write_bytes(encode_doubted_tags([tag]))
+    session = opened(run, tmp_path / "a.sqlite")
+    assert session.store.next_images("ben", 1, order="tags") == []  # Ann has them all
+    session.store.release("ann")
+    assert [image["name"] for image in session.store.next_images("ben", 1, order="tags")] == [last]
+    table.write_text("image,probability\na,much\n")
+    with pytest.raises(DataError, match="line 2: expected the columns"):
+        opened(run, tmp_path / "a.sqlite")
+    table.unlink()
 
 
 def test_images_come_in_the_order_of_suggest_with_its_boxes(run: Path, tmp_path: Path) -> None:
@@ -126,16 +158,17 @@ def test_wrong_arguments(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "cannot be used" in capsys.readouterr().err
 
 
-def start(run: Path, file: Path, learn: int) -> tuple[subprocess.Popen, str, str]:
-    """The command in a process, its address and its token."""
-    words = [sys.executable, "-m", "detector", "review", str(run), "--file", str(file), "--no-browser"]
-    words += ["--learn", str(learn)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if found := re.search(r"(http://127\.0\.0\.1:\d+)/\?token=(\S+)", line):
+def start(run: Path, file: Path, learn: int, said: Path) -> tuple[Any, str, str]:
+    """The command in a process, its address and its token; what it prints goes to the file `said`."""
+    words = ["review", str(run), "--file", str(file), "--no-browser", "--learn", str(learn)]
+    process = CONTEXT.Process(target=command_until_ctrl_c, args=(words, said), daemon=True)
+    process.start()
+    while process.is_alive():
+        text = said.read_text() if said.exists() else ""
+        if found := re.search(r"(http://127\.0\.0\.1:\d+)/\?token=(\S+)\n", text):
             return process, found[1], found[2]
-    raise AssertionError("no address was printed")
+        time.sleep(0.02)
+    raise AssertionError(f"no address was printed: {said.read_text()}")
 
 
 def post(address: str, token: str, path: str, content: object) -> dict:
@@ -152,12 +185,14 @@ def test_the_command_serves_stops_with_ctrl_c_and_loses_nothing_in_a_kill(run: P
     file = tmp_path / "review.sqlite"
     opened(run, file)
     for number, how in enumerate((signal.SIGKILL, signal.SIGINT), start=1):  # test_kills.py kills more often
-        process, address, token = start(run, file, learn=10 if how == signal.SIGINT else 0)
+        said = tmp_path / f"{number}.txt"
+        process, address, token = start(run, file, 10 if how == signal.SIGINT else 0, said)
         action = {"key": f"k{number}", "kind": "accept_all", "complete": True}
         post(address, token, "/api/actions", {"person": "ann", "image": number, "actions": [action]})
-        process.send_signal(how)
-        output, _ = process.communicate(timeout=60)
-        assert process.returncode == (0 if how == signal.SIGINT else -how)
+        os.kill(process.pid, how)
+        process.join(60)
+        assert process.exitcode == (0 if how == signal.SIGINT else -how)
+    output = said.read_text()
     assert "2 of 6 images reviewed" in output
     assert f"DATASETS.BOXED {file}" in output
     assert sum(image.complete for image in review_import(file)) == 2

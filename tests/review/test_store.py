@@ -91,6 +91,13 @@ def test_orders(store: Store, order: str, options: dict, expected: list[str]) ->
     assert names(store.next_images("ann", 9, order=order, **options)) == expected
 
 
+def test_doubted_tags_come_first(store: Store) -> None:
+    store.doubt_tags({"2.png": 0.4, "0.png": 0.9})
+    assert names(store.next_images("ann", 9, order="tags")) == ["0.png", "2.png", "1.png"]
+    store.doubt_tags({"2.png": 0.4})
+    assert names(store.next_images("ann", 1, order="tags")) == ["2.png"]
+
+
 def test_all_orders_are_tested() -> None:
     assert {mark for mark, _, _ in test_orders.pytestmark[0].args[1]} == {*ORDERS}
 

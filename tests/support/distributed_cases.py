@@ -182,11 +182,12 @@ def _train_net_as_a_rank(words, folder):
     assert main(["train", *words]) == 0
 
 
-def train_net_until_ctrl_c(words, said):
-    """As train_net, with the default action of Ctrl-C; what it writes to stderr goes to the file `said`."""
+def command_until_ctrl_c(words, said):
+    """Run `detector WORDS`, with the default action of Ctrl-C; what it prints goes to the file `said`."""
+    torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
-    with open(said, "w", buffering=1) as file, redirect_stderr(file):
-        train_net(words)
+    with open(said, "w", buffering=1) as file, redirect_stderr(file), redirect_stdout(file):
+        sys.exit(main(words))
 
 
 def command_and_prints(words):

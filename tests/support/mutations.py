@@ -181,10 +181,7 @@ MUTATIONS = [
         (
             "layers/test_nms_rotated.py layers/test_contract.py",
             "layers/nms_rotated.py",
-            [
-                ("dtype=torch.bool)", "dtype=torch.int64)"),
-                ("boxes = boxes.float()", "pass"),
-            ],
+            [("dtype=torch.bool)", "dtype=torch.int64)"), ("boxes = boxes.float()", "pass")],
         ),
         (
             "layers/test_roi_align_rotated.py layers/test_contract.py layers/test_func.py",

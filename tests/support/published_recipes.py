@@ -104,18 +104,8 @@ OICR_REG = {
 }
 
 PUBLISHED = {
-    "voc07_pcl_caffe_vgg16": {
-        **COMMON,
-        **CAFFE,
-        "MODEL.METHOD": "pcl",
-        "SOLVER.MAX_ITER": 50000,
-    },
-    "voc07_oicr_caffe_vgg16": {
-        **COMMON,
-        **CAFFE,
-        "MODEL.METHOD": "oicr",
-        "SOLVER.MAX_ITER": 70000,
-    },
+    "voc07_pcl_caffe_vgg16": {**COMMON, **CAFFE, "MODEL.METHOD": "pcl", "SOLVER.MAX_ITER": 50000},
+    "voc07_oicr_caffe_vgg16": {**COMMON, **CAFFE, "MODEL.METHOD": "oicr", "SOLVER.MAX_ITER": 70000},
     "voc07_pcl_pytorch_vgg16": {
         **COMMON,
         **PYTORCH,

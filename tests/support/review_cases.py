@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from PIL import Image
 from detector.data.formats import ReviewImage
 from detector.data.formats.review_file import start_of
 from detector.data.labeled_box import LabeledBox
+from detector.data.toybox import CLASSES as TOYBOX
 from detector.review.store import NewImage, Store
 
 CLASSES = ("bird", "<b>car</b> & co")
@@ -102,3 +104,12 @@ def ask(
     start = messages[0]
     found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
     return Answer(start["status"], found, b"".join(each.get("body", b"") for each in messages[1:]))
+
+
+def hold_learner(run: Path, file: Path, told: Path) -> None:
+    """Learn as the server of a review does; `told` gets the number of the learning process."""
+    from detector.review.learner import Learner
+
+    with Learner(str(run), (), Store(file, TOYBOX), 3) as learner:
+        told.write_text(str(learner.process.pid))
+        time.sleep(600)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_cases import CONTEXT, train_net_until_ctrl_c
+from distributed_cases import CONTEXT, command_until_ctrl_c
 
 from detector.config import load_cfg
 from detector.data.datasets.voc import VOCDataset
@@ -278,11 +278,11 @@ def test_training_that_diverges_names_step_and_images_and_what_to_try(
 
 def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     """In a process of its own, stopped at work by the signal that Ctrl-C sends."""
-    words = ["--config-file", CONFIG, *overrides, "SOLVER.CHECKPOINT_PERIOD", "100000"]
+    words = ["train", "--config-file", CONFIG, *overrides, "SOLVER.CHECKPOINT_PERIOD", "100000"]
     words += ["SOLVER.LOG_PERIOD", "1", "SOLVER.MAX_ITER", "100000"]
     said = tmp_path / "said.txt"
     # A daemon, so that a failing test does not wait for all steps.
-    process = CONTEXT.Process(target=train_net_until_ctrl_c, args=(words, said), daemon=True)
+    process = CONTEXT.Process(target=command_until_ctrl_c, args=(words, said), daemon=True)
     process.start()
     log, give_up = tmp_path / "run" / "log.txt", time.time() + 60
     while not (log.exists() and "step 2/" in log.read_text()) and process.is_alive():
@@ -292,7 +292,7 @@ def test_ctrl_c_says_how_to_resume(overrides, tmp_path):
     process.join(60)
     text = said.read_text()
     assert process.exitcode == 130, text
-    assert "give the same command with --resume (resume=True in Python): it resumes from" in text
+    assert "the same command resumes from " in text
     assert "Traceback" not in text
     assert not (tmp_path / "run" / "model_final.pt").exists()
     (path,) = (tmp_path / "run" / "checkpoints").iterdir()

@@ -1,4 +1,4 @@
-"""tools/voc07.py: its whole path on a made-up VOC of 40 images, and what it refuses."""
+"""tools/voc07.py: its whole path on a made-up VOC of 14 images, and what it refuses."""
 
 import importlib.util
 import json
@@ -37,12 +37,12 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def voc(tmp_path_factory):
-    """28 + 12 images with labels, objects and proposals, 4 of which are about the objects."""
+    """10 + 4 images with labels, objects and proposals, 4 of which are about the objects."""
     spec = importlib.util.spec_from_file_location("made_up_voc", ROOT / "benchmarks/made_up_voc.py")
     made_up_voc = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made_up_voc)
     root = tmp_path_factory.mktemp("data") / "VOC2007"
-    made_up_voc.make_voc(root, train=28, test=12, proposals=30)
+    made_up_voc.make_voc(root, train=10, test=4, proposals=30)
     return root
 
 
@@ -81,7 +81,7 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert tool.main(arguments) == 0
     output = capsys.readouterr().out
     assert "weights    of Caffe" in output
-    assert "has 28 images, expected the 5011" in output
+    assert "has 10 images, expected the 5011" in output
     assert re.search(r"mAP50 \(11 points\) +\d+\.\d +49\.2", output)
     assert "Not comparable" in output
     result = json.loads((tmp_path / "run/RESULT.json").read_text())
@@ -89,7 +89,7 @@ def test_from_the_checks_to_the_result(words, command, load_tool, tmp_path, caps
     assert result["published"] == {"mAP50_11point": 49.2, "CorLoc": 65.0}
     metrics = json.loads((tmp_path / "run/metrics.json").read_text())
     assert result["found"] == {name: metrics[name] for name in ("mAP50_11point", "CorLoc")}
-    assert (result["steps"], result["checks"]["trainval"]["images"]) == (2, 28)
+    assert (result["steps"], result["checks"]["trainval"]["images"]) == (2, 10)
     assert len(result["problems"]) == 4  # two splits, the number of proposals and their recall
     assert result["tested_with"]["packages"]["torch"] == torch.__version__
     assert result["trained_with"]["device"] == "cpu"
@@ -133,7 +133,7 @@ def test_the_counts_are_those_of_voc07(load_tool):
 
 def test_a_split_with_other_objects_is_named(voc, load_tool, monkeypatch):
     tool, dataset = load_tool("voc07"), VOCDataset(voc, "test", VOC_CLASSES)
-    monkeypatch.setattr(tool, "IMAGES", {"test": 12})
+    monkeypatch.setattr(tool, "IMAGES", {"test": 4})
     counts = tool.objects_by_class(dataset)
     monkeypatch.setattr(tool, "OBJECTS", {"test": tuple(counts.tolist())})
     assert tool.voc07_problems("test", dataset) == []

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.ops import nms
-from torchvision.transforms.v2 import functional as F
 
 from detector.utils.errors import DataError
 
@@ -35,6 +33,8 @@ def corner_boxes(image: np.ndarray, *, sides: Sequence[float] = (16.0, 64.0)) ->
     Raises:
         DataError: too many pixels, or sides that are not positive and ascending.
     """
+    from torchvision.ops import nms  # here, as every worker would import it for seconds
+
     if len(sides) != 2 or not 1 <= sides[0] <= sides[1]:
         raise DataError(f"sides must be the shortest and the longest in pixels, at least 1, not {sides}")
     height, width = image.shape[:2]
@@ -62,6 +62,8 @@ def corner_boxes(image: np.ndarray, *, sides: Sequence[float] = (16.0, 64.0)) ->
 
 def _corner_response(image: Tensor) -> Tensor:
     """The smaller eigenvalue of the structure tensor at each pixel (H, W) of an RGB image."""
+    from torchvision.transforms.v2 import functional as F
+
     gray = F.gaussian_blur(F.rgb_to_grayscale(image).float() / 255, [9, 9], [1.5])
     (dy,), (dx,) = torch.gradient(gray, dim=(-2,)), torch.gradient(gray, dim=(-1,))
     xx, xy, yy = F.gaussian_blur(torch.cat([dx * dx, dx * dy, dy * dy]), [13, 13], [2.0])

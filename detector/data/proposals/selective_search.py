@@ -4,7 +4,8 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torchvision.transforms.functional import InterpolationMode, resize
+from torch import Tensor
+from torch.nn.functional import interpolate
 
 from detector.layers.selective_search import FAST, QUALITY, selective_search
 
@@ -30,11 +31,15 @@ def search_image(
     shrink = longest_side / max(height, width)
     if shrink < 1:
         size = [max(1, round(height * shrink)), max(1, round(width * shrink))]
-        # One plane at a time: torch converts what it resizes to float32.
-        planes = [resize(plane[None], size, InterpolationMode.BICUBIC, antialias=True) for plane in reduced]
-        reduced = torch.cat(planes)
+        reduced = torch.cat([_resize(plane, size) for plane in reduced])  # float32: one at a time
     _, reduced_height, reduced_width = reduced.shape
     strategies = FAST if mode == "fast" else QUALITY
     [boxes] = selective_search([reduced], strategies, min_size=min_region)
     scale = np.array([width / reduced_width, height / reduced_height] * 2)
     return (boxes.numpy() * scale).clip(max=[width, height] * 2).astype(np.float32)
+
+
+def _resize(plane: Tensor, size: list[int]) -> Tensor:
+    """(H, W) uint8 to (1, *size), as torchvision's resize, the import of which takes every worker seconds."""
+    resized = interpolate(plane[None, None].float(), size, mode="bicubic", antialias=True)
+    return resized[0].clamp(0, 255).round().byte()

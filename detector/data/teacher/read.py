@@ -12,6 +12,7 @@ from torch import Tensor
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.coco import COCODataset
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
+from detector.data.pictures import flat_name
 from detector.data.reviewed import find_id
 from detector.data.teacher.classes import LEFT_OUT, match_names, read_class_table
 from detector.data.teacher.files import Found, FoundImage, read_found
@@ -63,7 +64,10 @@ def teacher_proposals(teacher: Mapping[str, TeacherBoxes]) -> dict[str, Tensor]:
 def _match_images(path: Path, found: Found, dataset: AnnotatedImages) -> dict[str, FoundImage]:
     """The images of the split by their ids; several entries of one image are joined."""
     ids = set(dataset.image_ids)
-    by_name = _unique((image_id.rpartition("/")[2], image_id) for image_id in dataset.image_ids)
+    short = ({image_id.rpartition("/")[2], flat_name(image_id)} for image_id in dataset.image_ids)
+    by_name = _unique(
+        (name, image_id) for image_id, names in zip(dataset.image_ids, short, strict=True) for name in names
+    )
     if isinstance(dataset, COCODataset):
         numbers = dict(zip(map(str, dataset.coco_ids), dataset.image_ids, strict=True))
     else:  # as Ultralytics and pycocotools write "000005"

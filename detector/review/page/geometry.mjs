@@ -70,12 +70,6 @@ export function mostLike(boxes, box, label, least = 0.3) {
   return fit.sort((a, b) => b.overlap - a.overlap)[0]?.each ?? null;
 }
 
-// The class of the candidate that is likeliest to be what `box` is drawn around; undefined if none overlaps it by half.
-export function likelyClass(candidates, box) {
-  const rated = candidates.map((each) => ({ each, overlap: iou(each, box) })).filter(({ overlap }) => overlap >= 0.5);
-  return rated.sort((a, b) => b.overlap * b.each[5] - a.overlap * a.each[5])[0]?.each[4];
-}
-
 // The candidates [x1, y1, x2, y2, class, score] that a box may snap to, the nearest first: those under the pointer,
 // or all without one, that overlap it by at least 0.3.
 export function snapTargets(box, candidates, point, least = 0.3) {

@@ -19,11 +19,11 @@ function paintText(pen, text, x, top, color) {
   pen.fillText(text, x + 5, top + 12.5);
 }
 
-function paintBox(pen, [x, y, width, height], top, { color, text, status }, chosen) {
+function paintBox(pen, [x, y, width, height], top, { color, text, status }, chosen, aimed) {
   pen.setLineDash([]);
   Object.assign(pen, { lineWidth: 4, strokeStyle: "#000a", fillStyle: "#ffffff1c" });
   pen.strokeRect(x, y, width, height);
-  if (chosen) pen.fillRect(x, y, width, height);
+  if (chosen || aimed) pen.fillRect(x, y, width, height);
   if (status === "proposed") pen.setLineDash([7, 4]);
   Object.assign(pen, { lineWidth: chosen ? 3 : 2, strokeStyle: color });
   pen.strokeRect(x, y, width, height);
@@ -61,7 +61,7 @@ export class Stage {
   // `on` has what the person did, in pixels of the image: select(id), draw(box), change(id, box), click(point) beside
   // all boxes, and again(point), a click into the chosen box.
   constructor(root, on) {
-    Object.assign(this, { root, on, image: null, view: null, boxes: [], points: [], pointer: null, gesture: null });
+    Object.assign(this, { root, on, image: null, view: null, boxes: [], points: [], pointer: null, rest: null, gesture: null });
     this.canvas = root.querySelector("canvas"); // not SVG: its texts are laid out anew at each change of one of them
     this.painting = null; // the next frame, if it has something new
     this.lens = root.querySelector(".lens");
@@ -75,7 +75,8 @@ export class Stage {
     root.addEventListener("pointerleave", () => this.#leave());
     root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     root.addEventListener("contextmenu", (event) => event.preventDefault());
-    new ResizeObserver(() => this.#resize()).observe(root);
+    this.screen = { width: root.clientWidth, height: root.clientHeight }; // asking for it later would lay the page out
+    new ResizeObserver(([{ contentRect }]) => this.#resize(contentRect)).observe(root);
   }
 
   show(image, picture) {
@@ -95,9 +96,6 @@ export class Stage {
     this.draw([], [], null);
   }
 
-  get screen() {
-    return { width: this.root.clientWidth, height: this.root.clientHeight };
-  }
 
   fit() {
     this.view = fit(this.image, this.screen);
@@ -119,8 +117,16 @@ export class Stage {
     return this.point && smallestAt(this.boxes, this.point);
   }
 
+  // The box that a key is for: the one under the pointer if that moved since a box was chosen, else the chosen one.
+  get aimed() {
+    const { pointer, rest } = this;
+    const moved = pointer && (!rest || Math.hypot(pointer[0] - rest[0], pointer[1] - rest[1]) > SLOP.mouse);
+    return (moved && this.under) || this.boxes.find((each) => each.id === this.selected) || this.under;
+  }
+
   // boxes: [{id, label, box, color, text, status}]; points: [{point, color, label}].
   draw(boxes, points, selected) {
+    if (selected !== this.selected) this.rest = this.pointer;
     Object.assign(this, { boxes, points, selected });
     this.#render();
   }
@@ -141,8 +147,8 @@ export class Stage {
     return [x1 * scale + x, y1 * scale + y, (x2 - x1) * scale, (y2 - y1) * scale];
   }
 
-  #resize() {
-    const { width, height } = this.screen;
+  #resize({ width, height }) {
+    this.screen = { width, height };
     Object.assign(this.canvas, { width: Math.round(width * devicePixelRatio), height: Math.round(height * devicePixelRatio) });
     if (this.image) this.fit();
   }
@@ -164,6 +170,7 @@ export class Stage {
     pen.font = "600 11px ui-monospace, monospace";
     const [right, bottom] = [canvas.width / devicePixelRatio, canvas.height / devicePixelRatio];
     const plates = [];
+    const aimed = this.pointer && this.aimed?.id;
     let chosen = null;
     for (const each of this.boxes) {
       const place = this.#onScreen((gesture?.id === each.id && gesture.box) || each.box);
@@ -172,7 +179,7 @@ export class Stage {
       let top = Math.max(0, y - 17);
       while (plates.some((other) => Math.abs(other[0] - x) < 40 && Math.abs(other[1] - top) < 14)) top += 17;
       plates.push([x, top]);
-      paintBox(pen, place, top, each, each.id === this.selected);
+      paintBox(pen, place, top, each, each.id === this.selected, each.id === aimed);
       if (each.id === this.selected) chosen = [place, each.color];
     }
     if (chosen) paintHandles(pen, ...chosen);
@@ -240,7 +247,10 @@ export class Stage {
         gesture.box = drag(gesture.from, gesture.kind, moved, this.image);
       }
       this.#render();
-    } else this.root.style.cursor = CURSORS[this.#grip(event, place)[1]] ?? "";
+    } else {
+      this.root.style.cursor = CURSORS[this.#grip(event, place)[1]] ?? "";
+      this.#render(); // the box that the pointer is in
+    }
     this.#magnify();
   }
 
@@ -282,6 +292,7 @@ export class Stage {
   #leave() {
     if (this.gesture) return;
     this.pointer = null;
+    this.#render();
     this.#magnify();
   }
 

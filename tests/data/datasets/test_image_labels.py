@@ -155,10 +155,7 @@ def test_the_classes_may_be_those_of_the_table(root):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "photo,kind",
-            "line 1 looks like a header, as there is no image 'photo': expected the columns file",
-        ),
+        ("photo,kind", "line 1 looks like a header, as there is no image 'photo': expected the columns file"),
         ("A.jpeg,cat", r"line 1: image .*A\.jpeg does not exist; there is .*a\.jpg$"),
         ("c,cat", r"line 1: image .*c does not exist; there is .*c\.jpg$"),
         ("none.jpg,cat", r"line 1: image .*none\.jpg does not exist$"),

@@ -232,8 +232,7 @@ def test_subsets_of_cvat_are_folders(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("subsets", "told"),
-    [(("", ""), "1, 2:"), (("Train", "Test"), r"1 \(subset Train\), 2 \(subset Test\):")],
+    ("subsets", "told"), [(("", ""), "1, 2:"), (("Train", "Test"), r"1 \(subset Train\), 2 \(subset Test\):")]
 )
 def test_one_name_in_two_tasks_of_cvat_is_told(tmp_path, subsets, told):
     (tmp_path / "a.xml").write_text(of_two_tasks(*subsets))

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from sized_images import SizedImages as Images
 
 from detector.data.proposals import Proposals, load_proposals, save_proposals
 from detector.utils.errors import DataError
@@ -12,16 +13,6 @@ from detector.utils.errors import DataError
 BOXES = [np.array([[0, 0, 6, 4], [1.5, 1, 3, 2]], np.float32), np.zeros((0, 4), np.float32), [[2, 3, 2, 9]]]
 SIZES = [(4, 6), (5, 5), (9, 8)]  # height, width
 IDS = ["a", "sub/b", "ç"]
-
-
-class Images:
-    """What `check` asks of a data set."""
-
-    def __init__(self, sizes):
-        self.image_ids, self.sizes = tuple(sizes), tuple(sizes.values())
-
-    def image_size(self, index):
-        return self.sizes[index]
 
 
 @pytest.fixture

@@ -2,18 +2,10 @@ import warnings
 
 import numpy as np
 import pytest
+from sized_images import SizedImages as Images
 
 from detector.data.proposals.fit import fit_proposals
 from detector.data.proposals.foreign import ForeignProposals
-
-
-class Images:
-    def __init__(self, sizes):
-        self.image_ids, self.sizes = tuple(sizes), tuple(sizes.values())
-
-    def image_size(self, index):
-        return self.sizes[index]
-
 
 VOC = Images({"000005": (40, 60), "000012": (30, 20)})
 WHOLE = [np.array([[0, 0, 60, 40]], np.float32), np.array([[0, 0, 20, 30]], np.float32)]

@@ -3,8 +3,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchvision.transforms.functional import InterpolationMode, resize
 
 from detector.data.proposals import opencv, selective_search
+from detector.data.proposals.selective_search import _resize
 from detector.structures import box_iou
 
 searches = pytest.mark.parametrize("search", [selective_search.search_image, opencv.search_image])
@@ -55,3 +57,10 @@ def test_red_and_blue_are_not_swapped(search):
 @searches
 def test_a_uniform_image_gives_one_box(search):
     np.testing.assert_array_equal(search(np.full((30, 50, 3), 7, np.uint8)), [[0, 0, 50, 30]])
+
+
+@pytest.mark.parametrize("size", [(7, 9), (40, 3), (1, 1)])
+def test_large_images_are_reduced_as_torchvision_does(size):
+    planes = torch.randint(256, (3, 90, 70), generator=torch.Generator().manual_seed(0)).byte()
+    expected = resize(planes, list(size), InterpolationMode.BICUBIC, antialias=True)
+    assert torch.cat([_resize(plane, list(size)) for plane in planes]).equal(expected)

@@ -250,10 +250,7 @@ def test_the_subsets_of_cvat(tmp_path):
 def test_a_picture_in_both_tables_is_tested_on(tmp_path):
     draw(tmp_path, ["a.png", "b.png"])
     write(tmp_path, {"train.csv": "a.png,cat\nb.png,cat\n", "test.csv": "b.png,cat\n"})
-    with pytest.warns(
-        UserWarning,
-        match=r"1 picture is both to train .* copy, and used for testing: b\.png",
-    ):
+    with pytest.warns(UserWarning, match=r"1 picture is both to train .* copy, and used for testing: b\.png"):
         assert splits(tmp_path) == ({"a.png"}, {"b.png"})
 
 
