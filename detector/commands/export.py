@@ -175,11 +175,11 @@ def quantize_checked(path: Path, cfg: Settings) -> dict[str, Any]:
     quantize_onnx(path, path, map(open_image, paths))
     left, _ = mean_ap(load_program("onnx", path), test_set, _MEASURED)
     if not count:
-        logger.warning("warning: no test image has boxes: what int8 costs in AP was not measured")
+        logger.warning("no test image has boxes: what int8 costs in AP was not measured")
         return {"calibration_images": len(paths), "mAP50": None}
     print(f"int8: mAP50 {left:.1f}, in float32 {whole:.1f}, on {counted(count, 'image', 'images')}")
     if whole - left > _DEAR:
-        logger.warning("warning: int8 costs %.1f mAP50: prefer the file without --int8", whole - left)
+        logger.warning("int8 costs %.1f mAP50: prefer the file without --int8", whole - left)
     return {"calibration_images": len(paths), "mAP50": left, "mAP50_float32": whole, "mAP50_images": count}
 
 

@@ -261,7 +261,7 @@ def warn_of_changes(cfg: Settings, weights: Path, *groups: str) -> None:
     ]
     if changes:
         logger.warning(
-            "warning: %s is finished and is kept, although it was made with other keys: %s; to train a new "
+            "%s is finished and is kept, although it was made with other keys: %s; to train a new "
             "one, name another OUTPUT_DIR; detector test %s KEY VALUE tests it with other keys",
             *(weights, "; ".join(changes), weights.parent),
         )

@@ -160,7 +160,7 @@ def _known(pairs: Mapping[str, Any], source: str) -> dict[str, Any]:
     has, lacks = "has keys that do not exist, which are ignored", "lacks keys, which have their defaults"
     for keys, what in ((gone, has), (new, lacks)):
         if keys:
-            logger.warning("warning: %s %s: %s", source, what, shortened([key[:100] for key in keys]))
+            logger.warning("%s %s: %s", source, what, shortened([key[:100] for key in keys]))
     return {key: value for key, value in pairs.items() if key in KEYS}
 
 

@@ -189,7 +189,7 @@ def build_train_loader(
     """
     inputs, dataset, reviewed = cfg.input, training_set.dataset, training_set.reviewed
     for line in doubtful_classes(dataset.name, training_set.label_counts(), len(dataset)):
-        logger.warning("warning: %s", line)
+        logger.warning("%s", line)
     if reviewed:
         logger.info(describe_reviewed(dataset, reviewed))
     repeats = draw_factors(cfg.solver, training_set)

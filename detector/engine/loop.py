@@ -132,7 +132,7 @@ def make_steps(
                 logger.error("error: no checkpoint of step %d: %s", step.done, error)
         raise
     if start == 0 and (doubt := training_warning(first, last)):
-        logger.warning("warning: %s", doubt)
+        logger.warning("%s", doubt)
     return saver.save_final(model if final is None else final, max(start, options.max_iter))
 
 

@@ -69,7 +69,7 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         try:
             return path, load_checkpoint(path)
         except DamagedCheckpoint as error:
-            logger.warning("warning: %s; the one before it is used", error)
+            logger.warning("%s; the one before it is used", error)
     if found:
         raise UserError(
             f"all checkpoints in {found[0].parent} are damaged or not finite; remove them to start over"
@@ -121,7 +121,7 @@ def check_batches(checkpoint: Mapping[str, Any], accumulate: int) -> None:
         )
     if checkpoint["world_size"] != world_size():
         logger.warning(
-            "warning: %d processes made the checkpoint, %d continue: gradients are summed in another order, "
+            "%d processes made the checkpoint, %d continue: gradients are summed in another order, "
             "so that results are equal up to rounding, not bitwise",
             checkpoint["world_size"],
             world_size(),

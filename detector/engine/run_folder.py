@@ -83,7 +83,7 @@ def resume_run(
     with reading(path, "checkpoint"):
         changes = check_resumable(checkpoint["config"], cfg, training)
     for line in changes:
-        logger.warning("warning: this run began with another config: %s", line)
+        logger.warning("this run began with another config: %s", line)
     return restore(checkpoint, path, model, optimizer, precision.scaler)
 
 

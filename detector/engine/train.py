@@ -169,4 +169,4 @@ def warn(
             f"MODEL.WEIGHTS is '' and MODEL.BACKBONE.FROZEN_STAGES {frozen}: these keep random weights"
         )
     for line in lines:
-        logger.warning("warning: %s", line)
+        logger.warning("%s", line)

@@ -73,7 +73,7 @@ def load(
         logger.info("thresholds  %s", describe(file, cfg.datasets.classes))
     network = restore_network(cfg, checkpoint, file, model)
     if ignored := ignored_keys(overrides, isinstance(network, Student)):
-        logger.warning("warning: %s", ignored)
+        logger.warning("%s", ignored)
     return build_predictor(cfg, network, where, score_threshold=thresholds)
 
 
@@ -167,8 +167,10 @@ def choose_run(path: str | Path, model: Model = "auto") -> Path:
         return path
     if model == "auto":
         model, why = stands_for(path)
-        if why:
-            logger.log(logging.WARNING if model == "weak" else logging.INFO, "chosen      %s", why)
+        if why and model == "weak":
+            logger.warning("%s", why)
+        elif why:
+            logger.info("chosen      %s", why)
     if model == "student" and (student / "model_final.pt").is_file():
         return student
     if model == "student" and path.name != student.name:

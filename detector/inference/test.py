@@ -127,7 +127,7 @@ def test(
             test_set = build_dataset(cfg, cfg.datasets.test_split)
         model.to(device)
         if ignored := ignored_keys(overrides, student):
-            logger.warning("warning: %s", ignored)
+            logger.warning("%s", ignored)
         network = model.kind if isinstance(model, Student) else cfg.model.method
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
@@ -189,7 +189,7 @@ def write_figures(
     # Last, as `detector train --to detector` takes a run with this file for tested.
     path = outputs.write("metrics.json", encode_json(metrics))
     if doubt := unmeasured(metrics, test_set.name):
-        logger.warning("warning: %s", doubt)
+        logger.warning("%s", doubt)
     if annotations(test_set) or annotations(train_set):
         print(f"AP in percent on {name_images(test_set)}, CorLoc on {name_images(train_set)}")
         print(f"image AP, of labels without boxes, on {test_set.name}\n")
@@ -199,7 +199,7 @@ def write_figures(
         )
     print(f"{metrics_table(metrics)}\n")
     if doubt := image_label_warning(metrics, label_counts(test_set), cfg.solver.backbone_lr_factor):
-        logger.warning("warning: %s", doubt)
+        logger.warning("%s", doubt)
     folder = outputs.folder.parent if outputs.folder.name == "self_train" else outputs.folder
     if comparison := compare(folder):
         print(f"compared  {comparison}")

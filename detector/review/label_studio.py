@@ -91,7 +91,7 @@ class Backend:
                 self._annotated(given.get("task"), given.get("annotation"))
             except (Busy, DataError) as error:
                 logger.warning(
-                    "warning: an annotation of Label Studio was not saved, which it does not show: %s", error
+                    "an annotation of Label Studio was not saved, which it does not show: %s", error
                 )
                 raise
         return {"status": "ok"}

@@ -15,7 +15,11 @@ STEP, PROGRESS = 15, 25
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes above progress bars."""
+    """Writes above progress bars, and marks warnings."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return f"warning: {text}" if record.levelno == logging.WARNING else text
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm = sys.modules.get("tqdm")  # not loaded: there are no progress bars
@@ -68,5 +72,5 @@ def setup_logging(path: Path | None = None, console: int | None = None) -> loggi
         logger.addHandler(MemoryHandler(1000, flushLevel=sys.maxsize))  # a file may follow
     elif file is not None:
         logger.addHandler(file)
-    warnings.showwarning = lambda message, *_, **__: logger.warning("warning: %s", readable(str(message)))
+    warnings.showwarning = lambda message, *_, **__: logger.warning("%s", readable(str(message)))
     return logger

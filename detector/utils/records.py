@@ -29,7 +29,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
             if checksum and checksum == _checksum(content):
                 yield json.loads(content)
             elif checksum:
-                logger.warning("warning: %s: line %d is damaged, its result is computed again", path, number)
+                logger.warning("%s: line %d is damaged, its result is computed again", path, number)
 
 
 def _checksum(content: bytes) -> bytes:

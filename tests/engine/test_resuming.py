@@ -44,7 +44,7 @@ def test_of_a_damaged_checkpoint_the_one_before_is_used_and_a_warning_says_so(ru
     assert restore_newest(folder, net, optimizer).iteration == 2
     assert net.head.weight[0, 0] == 2
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith(f"warning: checkpoint {newest} is damaged or of another format: ")
+    assert warning.startswith(f"checkpoint {newest} is damaged or of another format: ")
     assert warning.endswith("; the one before it is used")
 
 
@@ -120,7 +120,7 @@ def test_other_processes_may_continue_with_the_same_batches_per_step(monkeypatch
     check_batches({"batches_per_step": 6, "world_size": 3}, accumulate=2)
     assert caplog.text == ""
     check_batches({"batches_per_step": 6, "world_size": 1}, accumulate=2)
-    assert "warning: 1 processes made the checkpoint, 3 continue" in caplog.text
+    assert "1 processes made the checkpoint, 3 continue" in caplog.text
     message = "with 8 batches per step, but 3 processes x 2 accumulated batches are 6.* can be 1, 2, 4, 8$"
     with pytest.raises(ValueError, match=message):
         check_batches({"batches_per_step": 8, "world_size": 4}, accumulate=2)

@@ -36,7 +36,7 @@ def test_train_evaluate_load(tmp_path, capsys):
         path.write_text(path.read_text().replace("<difficult>0<", "<difficult>1<"))
     folder = detector.train(CONFIG, quick)
     assert folder == tmp_path / "run"
-    assert "warning: toybox_test: all objects of " in (folder / "log.txt").read_text()
+    assert "WARNING toybox_test: all objects of " in (folder / "log.txt").read_text()
     assert "model       small from random weights" in (folder / "log.txt").read_text()
     metrics = detector.evaluate(folder, {"TEST.PICTURES": 0})
     assert warnings.showwarning is before

@@ -2,10 +2,13 @@
 
 import logging
 import os
+import re
 import warnings
+from pathlib import Path
 
 import pytest
 
+import detector
 from detector.utils.errors import UserError
 from detector.utils.logging import PROGRESS, STEP, setup_logging
 
@@ -42,7 +45,7 @@ def test_the_console_shows_what_the_first_call_says_and_the_file_everything(tmp_
         logger = setup_logging(tmp_path / "log.txt")  # of a stage, which does not know what the command said
         for level in (logging.DEBUG, STEP, logging.INFO, PROGRESS, logging.WARNING):
             logger.log(level, "level %d", level)
-    shown = [int(line.split()[1]) for line in capsys.readouterr().err.splitlines()]
+    shown = [int(line.split()[-1]) for line in capsys.readouterr().err.splitlines()]
     assert shown == [25, 30, 15, 20, 25, 30]
     lines = [line.split(" ", 2)[2] for line in (tmp_path / "log.txt").read_text().splitlines()]
     assert lines == 2 * [
@@ -60,7 +63,13 @@ def test_warnings_are_logged_without_their_place_in_the_code(tmp_path, capsys):
         patch.setattr(warnings, "filters", [("always", None, Warning, None, 0)])
         warnings.warn("look out", stacklevel=1)
     assert capsys.readouterr().err == "warning: look out\n"
-    assert "WARNING warning: look out" in (tmp_path / "log.txt").read_text()
+    assert "WARNING look out" in (tmp_path / "log.txt").read_text()
+
+
+def test_no_message_says_twice_that_it_is_a_warning():
+    package = Path(detector.__file__).parent
+    repeats = re.compile(r"\.warning\(\s*f?.warning: ")
+    assert [path for path in package.rglob("*.py") if repeats.search(path.read_text("utf-8"))] == []
 
 
 def test_a_second_set_up_replaces_the_first_and_appends_to_the_file(tmp_path, capsys):
@@ -73,7 +82,7 @@ def test_a_second_set_up_replaces_the_first_and_appends_to_the_file(tmp_path, ca
 def test_what_is_logged_before_the_file_is_open_reaches_it(tmp_path, capsys):
     setup_logging().warning("early")
     setup_logging(tmp_path / "log.txt").info("late")
-    assert capsys.readouterr().err == "early\nlate\n"
+    assert capsys.readouterr().err == "warning: early\nlate\n"
     lines = (tmp_path / "log.txt").read_text().splitlines()
     assert [line.split(" ", 2)[2] for line in lines] == ["WARNING early", "INFO late"]
 
