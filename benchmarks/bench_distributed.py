@@ -24,8 +24,9 @@ import torch
 from measure import device_parser, print_table, write_result
 
 from detector.config import load_cfg
-from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.build import build_optimizer, build_train_options
 from detector.engine.loop import make_steps
+from detector.engine.precision import Precision
 from detector.engine.run_folder import start_run
 from detector.modeling.build import build_criterion, build_model
 from detector.structures import Batch
@@ -104,11 +105,11 @@ def work(device_type: str, words: Sequence[str]) -> None:
             make_steps(
                 model,
                 build_criterion(cfg),
-                build_optimizer(cfg, model),
+                build_optimizer(cfg.solver, model),
                 timed(batches, warm_up, steps, device),
-                build_train_options(cfg),
+                build_train_options(cfg.solver, cfg.seed),
                 folder=Path(folder),
-                precision=build_precision(cfg, device),
+                precision=Precision(cfg.precision, device),
             )
         except Finished as finished:
             (seconds,) = finished.args

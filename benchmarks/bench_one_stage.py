@@ -26,7 +26,7 @@ from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 from detector.commands.export import make_network
 from detector.config import load_cfg
 from detector.inference.export import save_program
-from detector.inference.exported_student import INPUTS, OUTPUTS, export_student
+from detector.inference.exported_student import INPUTS, OUTPUTS, export_student, pad_images
 from detector.inference.quantize import quantize_onnx
 from detector.layers import batched_nms
 from detector.self_training.build import build_student
@@ -46,7 +46,7 @@ class Row:
 class SSDLite(nn.Module):
     """torchvision's model for torch.export, as its own code has numbers that depend on the image.
 
-    It takes an image of its own size. As in torchvision: the 300 best places of each class, NMS at 0.55.
+    It takes one image of its own size. As in torchvision: the 300 best places of each class, NMS at 0.55.
     """
 
     def __init__(self) -> None:
@@ -58,15 +58,15 @@ class SSDLite(nn.Module):
             images, list(self.model.backbone(images.tensors).values())
         )
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, images: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         model = self.model
-        found = model.head(list(model.backbone((image[None].float() / 255 - 0.5) / 0.5).values()))
+        found = model.head(list(model.backbone((images.float() / 255 - 0.5) / 0.5).values()))
         boxes = model.box_coder.decode_single(found["bbox_regression"][0], self.anchors).clamp(0, SIDE)
         scores, rows = found["cls_logits"][0].softmax(dim=1)[:, 1:].topk(model.topk_candidates, dim=0)
         places, labels = (scores > THRESHOLD).nonzero().unbind(dim=1)
         boxes, scores = boxes[rows[places, labels]], scores[places, labels]
         keep = batched_nms(boxes, scores, labels, model.nms_thresh)[: model.detections_per_img]
-        return boxes[keep], scores[keep], labels[keep]
+        return boxes[keep], scores[keep], labels[keep], torch.zeros_like(labels[keep])
 
 
 def students() -> dict[str, nn.Module]:
@@ -89,7 +89,7 @@ def make_session(path: Path) -> onnxruntime.InferenceSession:
 def export(network: nn.Module, path: Path) -> None:
     with torch.no_grad():
         if isinstance(network, SSDLite):
-            program = torch.export.export(network.eval(), (torch.zeros(3, SIDE, SIDE).byte(),))
+            program = torch.export.export(network.eval(), pad_images([torch.zeros(3, SIDE, SIDE).byte()]))
         else:
             program = export_student(network)
     save_program(program, "onnx", path, inputs=INPUTS, outputs=OUTPUTS)
@@ -105,6 +105,8 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     images = [torch.randint(256, (3, SIDE, SIDE)).byte() for _ in range(8)]
+    padded = [zip(INPUTS, pad_images([image]), strict=True) for image in images]
+    inputs = [{name: each.numpy() for name, each in pairs} for pairs in padded]
     sessions, sizes, parameters = {}, {}, {}
     folder.mkdir(parents=True, exist_ok=True)
     for name, network in {**students(), "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
@@ -120,7 +122,7 @@ def main() -> None:
     for turn in range(repeats):
         for name, session in sessions.items():
             begin = time.process_time()
-            session.run(None, {"image": images[turn % len(images)].numpy()})
+            session.run(None, inputs[turn % len(inputs)])
             seconds[name].append(time.process_time() - begin)
     rows = [
         Row(name, parameters[name], sizes[name], 1e3 * min(each), 1 / min(each))

@@ -19,9 +19,8 @@ from measure import device_parser, print_table, worth_timing, write_result
 
 from detector.config import load_cfg
 from detector.data.build import build_dataset, build_test_loader
-from detector.engine.build import build_precision
 from detector.engine.passes import predict
-from detector.engine.precision import set_tf32
+from detector.engine.precision import Precision, set_tf32
 from detector.inference.image_results import test_images
 from detector.modeling.build import build_model, build_postprocess
 from detector.utils.reproducibility import seed_everything
@@ -54,7 +53,7 @@ def bench(name: str, words: list[str], folder: Path, device: torch.device, image
     with device:
         model = build_model(cfg)
     model.to(device)
-    dataset, precision = build_dataset(cfg, "test"), build_precision(cfg, device)
+    dataset, precision = build_dataset(cfg, "test"), Precision(cfg.precision, device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     times = []
@@ -67,7 +66,7 @@ def bench(name: str, words: list[str], folder: Path, device: torch.device, image
             times.append(time.perf_counter())
 
     test_images(
-        timed, dataset.image_ids, build_postprocess(cfg), path=folder / "results" / name, key="benchmark"
+        timed, dataset.image_ids, build_postprocess(cfg.test), path=folder / "results" / name, key="benchmark"
     )
     skipped = max(1, images // 10)
     speed = (images - skipped) / (times[-1] - times[skipped])

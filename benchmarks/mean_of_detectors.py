@@ -20,8 +20,8 @@ from one_recipe import PLAIN
 from detector.config import load_cfg
 from detector.data.build import build_dataset, build_training_set
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.evaluation.voc import voc_ap
 from detector.modeling.build import build_postprocess
 from detector.self_training.build import build_pseudo_boxes
@@ -39,7 +39,7 @@ def main(name: str, runs: list[Path]) -> None:
     for run in runs:
         own, file = load_cfg(run / "config.yaml"), run / "model_final.pt"
         model = restore_network(own, load_checkpoint(file), file).to(device)
-        precision = build_precision(own, device)
+        precision = Precision(own.precision, device)
         found[run] = [
             list(predict_all(own, model, data, range(len(data)), precision)) for data in (train, test)
         ]
@@ -50,8 +50,8 @@ def main(name: str, runs: list[Path]) -> None:
                 [mean_scores(image) for image in zip(*(found[run][split] for run in group), strict=True)]
                 for split in (0, 1)
             )
-            choose = build_pseudo_boxes(cfg, build_training_set(cfg), of_student=False)
-            postprocess = build_postprocess(cfg)
+            choose = build_pseudo_boxes(cfg.self_train, build_training_set(cfg), of_student=False)
+            postprocess = build_postprocess(cfg.test)
             pseudo = [choose(index, scores) for index, scores in enumerate(of_train)]
             ap = voc_ap(list(map(postprocess, of_test)), truth(test), len(cfg.datasets.classes))
             row = {"detectors": [run.name for run in group], "mAP50": 100 * float(ap.mean())}

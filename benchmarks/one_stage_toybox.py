@@ -69,9 +69,9 @@ def measure(output: Path, kind: str, steps: int) -> Row:
         images = [train_set.image_path(i) for i in range(len(train_set))]
         quantize_onnx(path, small, map(open_image, spread(images, CALIBRATION)))
 
-    def eager(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found = predictor(image)
-        return found.boxes, found.scores, found.labels
+    def eager(images: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        found = predictor(images[0])  # alone, so without padding
+        return found.boxes, found.scores, found.labels, torch.zeros_like(found.labels)
 
     networks = eager, load_program("onnx", path), load_program("onnx", small)
     points = [mean_ap(network, test_set, len(test_set))[0] for network in networks]

@@ -1,21 +1,25 @@
 """Actions a box in the page of `detector review`: a scripted annotator corrects towards the ground truth.
 
-    python benchmarks/review_actions.py runs/demo --count 60 --save
+    python benchmarks/review_actions.py runs/demo --count 60 --save toybox
 
-It sees what a person sees, through the real page in Chromium, and has rules like one: a box that overlaps no
-object of its class by IoU 0.5 is rejected, one below 0.75 is corrected, and an object without a box gets one.
-The baseline is the same page without a detector, where each box is drawn. A key, a click and a drag are one
-action each.
+It sees what a person sees, through the real page in Chromium, and has rules like one: an object without a box
+of its class at IoU 0.5 gets one, a box below 0.75 is drawn anew, what is left is rejected. A key, a click and
+a drag are one action each. With --help-first it tries the page's proposals before it draws: a click for a
+missing box, S for one that is off. Beside it: the same page without a detector, where each box is drawn, and
+the same corrections in Label Studio, which are computed: `by_files` says how.
 """
 
 import argparse
+import json
+import random
 import shutil
 import socket
 import sqlite3
 import statistics
 import threading
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +31,31 @@ from playwright.sync_api import Page, sync_playwright
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.formats.review_file import State
+from detector.data.formats import ReviewImage
+from detector.data.formats.review_file import State, start_of
+from detector.data.labeled_box import LabeledBox
 from detector.labeling.suggest import image_name
+from detector.review.pictures import Pictures
 from detector.review.server import make_app
 from detector.review.session import Session, open_session
-from detector.review.store import Store
+from detector.review.store import NewImage, Store
 from detector.structures import box_iou
 
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
-REPLACED = 0.3  # IoU from which a drawn box replaces an undecided one, as in the page
+_REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
 NAME = "document.getElementById('name').textContent"  # of the image that is shown
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WATCH = """() => {
+  let begin = null;
+  window.waits = [];
+  addEventListener("keydown", (event) => event.key === "Enter" && (begin = event.timeStamp), true);
+  new MutationObserver(() => requestAnimationFrame(() => {
+    const { port1, port2 } = new MessageChannel(); // answered after the frame is drawn
+    port1.onmessage = () => window.waits.push(performance.now() - begin);
+    port2.postMessage(0);
+  })).observe(document.getElementById("name"), { childList: true });
+}"""  # keeps the milliseconds from Enter to the next image
+CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -47,101 +65,121 @@ class Effort:
     case: str
     images: int
     objects: int
-    actions: int
     actions_per_object: float
+    accepts: int  # Enter, once an image or twice where the page asks
+    drawn: int
+    replaced: int  # of these, drawn over an undecided box
+    rejected: int
+    classes: int  # keys that correct the class of a drawn box
+    proposed: int  # clicks for a proposal, and snaps to one
+    others: int  # a box that was chosen in the list, Escape
     right: int  # objects with an accepted box of their class at IoU 0.75
     next_image_ms: float  # median from Enter to the next image
 
 
 class Annotator:
-    """A person at the page, who knows the objects."""
+    """A person at the page, who knows the objects.
 
-    def __init__(self, page: Page, store: Store, least: float) -> None:
-        self.page, self.store, self.least = page, store, least
-        self.actions, self.next_ms = 0, list[float]()
+    Args:
+        help_first: whether the person tries the proposals of the page before drawing.
+    """
+
+    def __init__(self, page: Page, store: Store, *, help_first: bool = False) -> None:
+        self.page, self.store, self.help_first = page, store, help_first
+        self.actions = Counter[str]()
         self.names = {name: number for number, name in store.names().items()}
 
     def review(self, objects: list[tuple[str, list[float]]]) -> None:
         """Correct the image that is shown, and go on to the next."""
         self.number = self.names[self.page.evaluate(NAME)]
-        left = self._keep_good_boxes(list(objects))
-        while left:  # the class that the page draws next comes first
-            current = self._current()
-            left.sort(key=lambda each: not current.startswith(each[0]), reverse=True)
-            self._add(*left.pop())
-        self._settle()
-        begin, name = time.perf_counter(), self.page.evaluate(NAME)
-        self._key("Enter")
-        moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
+        self.tried = set[int]()  # the objects for which the page was asked for a proposal
+        while self._correct_one(objects):
+            pass
+        name = self.page.evaluate(NAME)
+        self._key("Enter", "accept")
         self._settle()
         if not self.store.state(self.number)["decided"]:  # the page asks whether a class has no box
-            self._key("Enter")
+            self._key("Enter", "accept")
+        moved = f"{NAME} !== {name!r} || !document.getElementById('empty').hidden"
         while not self.page.evaluate(moved):
             time.sleep(0.002)
-        self.next_ms.append((time.perf_counter() - begin) * 1e3)
 
-    def _keep_good_boxes(self, left: list[tuple[str, list[float]]]) -> list[tuple[str, list[float]]]:
-        """Reject and correct the boxes that are shown; return the objects that have none yet."""
-        pairs = sorted(
-            (
-                (_iou(box["box"], target), box["id"], index)
-                for box in self._shown()
-                for index, (label, target) in enumerate(left)
-                if label == box["label"]
-            ),
-            reverse=True,
+    def _correct_one(self, objects: list[tuple[str, list[float]]]) -> bool:
+        """Correct what is worst: a missing box, one that is off, one too many. False: all is right."""
+        shown = self._shown()
+        taken = match(shown, objects)
+        overlaps = [
+            0.0 if index not in taken else _iou(taken[index]["box"], objects[index][1])
+            for index in range(len(objects))
+        ]
+        announced = self._announced()  # of the missing boxes, one of this class comes first
+        worst = min(
+            range(len(objects)),
+            key=lambda index: (overlaps[index], not announced.startswith(objects[index][0])),
+            default=0,
         )
-        taken: dict[str, int] = {}
-        for overlap, name, index in pairs:
-            if overlap >= REJECT and name not in taken and index not in taken.values():
-                taken[name] = index
-        for box in self._shown():
-            if box["id"] not in taken:
+        if objects and overlaps[worst] < CORRECT:
+            self._improve(worst, *objects[worst], taken.get(worst))
+            return True
+        kept = {box["id"] for box in taken.values()}
+        for box in shown:
+            if box["id"] not in kept:
                 self._reject(box)
-        for name, index in taken.items():
-            self._correct(name, *left[index])
-        return [each for index, each in enumerate(left) if index not in taken.values()]
+                return True
+        return False
+
+    def _improve(self, index: int, label: str, target: list[float], box: dict[str, Any] | None) -> None:
+        """Draw a box, or first ask the page for one."""
+        if self.help_first and index not in self.tried:
+            self.tried.add(index)
+            middle = [(target[0] + target[2]) / 2, (target[1] + target[3]) / 2]
+            shown = [each["box"] for each in self._shown()]
+            if box is not None and (point := self._free_point(box)):
+                self.page.mouse.move(*self._place(point))
+                self._key("s", "proposed")
+                return
+            if box is None and not any(_inside(middle, each) for each in shown):
+                self.page.mouse.click(*self._place(middle))
+                self.actions["proposed"] += 1
+                return
+        self._draw(label, target)
 
     def _reject(self, box: dict[str, Any]) -> None:
         if point := self._free_point(box):
             self.page.mouse.move(*self._place(point))
         else:  # it is behind others: choose it in the list
-            self._choose(box["id"])
-        self._key("x")
+            self.page.locator(f"#boxes button[value={box['id']}]").click()
+            self.actions["other"] += 1
+        self._key("x", "rejected")
 
-    def _correct(self, name: str, label: str, target: list[float]) -> None:
-        """Draw the box anew where it is off; it replaces the undecided one below it."""
-        if _iou(self._box(name)["box"], target) < CORRECT:
-            self._add(label, target)
+    def _draw(self, label: str, box: list[float]) -> None:
+        """A drag from a corner that is not in the chosen box, and a key where the page has another class."""
+        x1, y1, x2, y2 = box
+        corners = [([x1, y1], [x2, y2]), ([x2, y2], [x1, y1]), ([x1, y2], [x2, y1]), ([x2, y1], [x1, y2])]
+        free = corners
+        if chosen := self._chosen():
+            grip = _REACH / self._scale()
+            left, top, right, bottom = self._box(chosen)["box"]
+            wide = [left - grip, top - grip, right + grip, bottom + grip]
+            free = [each for each in corners if not _inside(each[0], wide)]
+        if not free:
+            self._key("Escape", "other")
+        start, end = (free or corners)[0]
+        self.page.mouse.move(*self._place(start))
+        self.page.mouse.down()
+        self.page.mouse.move(*self._place(end), steps=3)
+        self.page.mouse.up()
+        self.actions["drawn"] += 1
+        if self._box(self._chosen())["label"] != label:
+            self._key(str(self.store.class_names.index(label) + 1), "class")
 
-    def _add(self, label: str, box: list[float]) -> None:
-        undecided = [each for each in self._shown() if each["status"] == "proposed"]
-        overlaps = [(_iou(each["box"], box), each["label"]) for each in undecided]
-        best = max(overlaps, default=(0.0, ""))
-        replaces = (
-            best[0] >= REPLACED
-        )  # then the new box takes the class of the other, unless a key says more
-        of_class = best[1] == label if replaces else self._current().startswith(label)
-        chosen = self.page.evaluate("document.querySelector('g.selected')?.dataset.id")
-        if chosen and (not of_class or _inside(box[:2], self._box(chosen)["box"])):
-            self._key("Escape")  # else the key would change its class, and the drag would move it
-        if not of_class:
-            self._key(str(self.store.class_names.index(label) + 1))
-        self._drag(box[:2], box[2:])
+    def _announced(self) -> str:
+        """The class that the page gives to what is drawn next."""
+        return str(self.page.evaluate("document.querySelector('#classes [aria-pressed=true]').textContent"))
 
-    def _current(self) -> str:
-        """The class of what is drawn next."""
+    def _chosen(self) -> str:
         self._settle()
-        return self.page.evaluate("document.querySelector('#classes [aria-pressed=true]').textContent")
-
-    def _choose(self, name: str) -> None:
-        """A click into the box if it is the smallest there, else one in the list."""
-        if point := self._free_point(self._box(name)):
-            self.page.mouse.click(*self._place(point))
-        else:
-            index = [each["id"] for each in self._shown(with_rejected=True)].index(name)
-            self.page.locator("#boxes button").nth(index).click()
-        self.actions += 1
+        return str(self.page.evaluate("document.querySelector('#boxes [aria-current=true]')?.value ?? ''"))
 
     def _free_point(self, box: dict[str, Any]) -> list[float] | None:
         """A point where the box is the smallest."""
@@ -159,12 +197,11 @@ class Annotator:
         self._settle()
         return next(box for box in self.store.state(self.number)["boxes"] if box["id"] == name)
 
-    def _shown(self, *, with_rejected: bool = False) -> list[dict[str, Any]]:
+    def _shown(self) -> list[dict[str, Any]]:
         self._settle()
         state = self.store.state(self.number)
-        low = low_boxes(state, self.least)
-        boxes = [box for box in state["boxes"] if box["id"] not in low]
-        return [box for box in boxes if with_rejected or box["status"] != "rejected"]
+        low = low_boxes(state, float(self.page.locator("#least").input_value()))
+        return [box for box in state["boxes"] if box["id"] not in low and box["status"] != "rejected"]
 
     def _settle(self) -> None:
         """Wait until the server has all."""
@@ -172,16 +209,15 @@ class Annotator:
         while self.page.evaluate(waiting):
             time.sleep(0.002)
 
-    def _key(self, key: str) -> None:
+    def _key(self, key: str, kind: str) -> None:
         self.page.keyboard.press(key)
-        self.actions += 1
+        self.actions[kind] += 1
 
-    def _drag(self, start: list[float], end: list[float]) -> None:
-        self.page.mouse.move(*self._place(start))
-        self.page.mouse.down()
-        self.page.mouse.move(*self._place(end), steps=3)
-        self.page.mouse.up()
-        self.actions += 1
+    def _scale(self) -> float:
+        """Pixels of the screen a pixel of the image."""
+        rect = self.page.locator("#stage .picture").bounding_box()
+        assert rect is not None
+        return float(rect["width"]) / self.store.image(self.number)["width"]
 
     def _place(self, point: list[float]) -> tuple[float, float]:
         rect = self.page.locator("#stage .picture").bounding_box()
@@ -190,6 +226,24 @@ class Annotator:
         return rect["x"] + point[0] * rect["width"] / image["width"], (
             rect["y"] + point[1] * rect["height"] / image["height"]
         )
+
+
+def match(boxes: list[dict[str, Any]], objects: list[tuple[str, list[float]]]) -> dict[int, dict[str, Any]]:
+    """The box of its class that each object has, by the object's index; the highest IoU is first."""
+    pairs = sorted(
+        (
+            (_iou(box["box"], target), row, index)
+            for row, box in enumerate(boxes)
+            for index, (label, target) in enumerate(objects)
+            if label == box["label"]
+        ),
+        reverse=True,
+    )
+    found: dict[int, int] = {}
+    for overlap, row, index in pairs:
+        if overlap >= REJECT and index not in found and row not in found.values():
+            found[index] = row
+    return {index: boxes[row] for index, row in found.items()}
 
 
 def low_boxes(state: State, least: float) -> set[str]:
@@ -234,28 +288,64 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, _BROWSERS)))
+        path = next(filter(None, map(shutil.which, BROWSERS)))
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(f"http://127.0.0.1:{port}/?token=t")
         page.locator("#stage .picture").wait_for()
-        page.locator("#least").fill(str(options.least))
+        if options.least is not None:
+            page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
         time.sleep(1)  # until the first image in this order is there
-        annotator = Annotator(page, session.store, options.least)
+        page.evaluate(WATCH)
+        annotator = Annotator(page, session.store, help_first=options.help_first)
         boxes, images = 0, []
-        for _ in range(options.count):
+        most = options.drawn_share * sum(map(len, objects.values()))
+        while len(images) < min(options.count, len(objects)) and annotator.actions["drawn"] < most:
             name = page.evaluate(NAME)
             annotator.review(objects[name])
             boxes += len(objects[name])
             images.append(name)
         annotator._settle()
+        wait = statistics.median(page.evaluate("window.waits"))
         browser.close()
     server.should_exit = True
     thread.join(10)
     right = sum(_right(session.store.state(annotator.names[name]), objects[name]) for name in images)
-    actions, wait = annotator.actions, statistics.median(annotator.next_ms)
-    return Effort(case, options.count, boxes, actions, actions / boxes, right, wait)
+    done = annotator.actions
+    rest = [done[kind] for kind in ("rejected", "class", "proposed", "other")]
+    per_object, replaced = (
+        done.total() / boxes,
+        sum(_replaced(session.store.image(annotator.names[name])) for name in images),
+    )
+    return Effort(
+        case, len(images), boxes, per_object, done["accept"], done["drawn"], replaced, *rest, right, wait
+    )
+
+
+def _replaced(image: dict[str, Any]) -> int:
+    return sum(action["kind"] == "change" and action.get("how") == "drawn" for action in image["actions"])
+
+
+def by_files(page: Effort) -> Effort:
+    """The least that the same corrections need in Label Studio; the steps between the tools are not counted.
+
+    A new box needs a key for its class and a drag, one that is off a click and two corners, one too many a
+    click and a key, and an image a key.
+    """
+    new, wrong = page.drawn - page.replaced, page.rejected + page.replaced
+    actions = page.images + 2 * new + 3 * page.replaced + 2 * page.rejected
+    return replace(
+        page,
+        case="by files, in Label Studio (computed)",
+        actions_per_object=actions / page.objects,
+        accepts=page.images,
+        drawn=new,
+        classes=new,
+        proposed=0,
+        others=wrong + 2 * page.replaced + page.rejected,
+        next_image_ms=0.0,
+    )
 
 
 def _right(state: State, objects: list[tuple[str, list[float]]]) -> int:
@@ -278,32 +368,68 @@ def copied(file: Path, name: str, *, with_boxes: bool) -> Path:
     return copy
 
 
+def labeled_session(labels: Path, file: Path, dataset: AnnotatedImages) -> Session:
+    """A review of the boxes that `detector label` has found; images come in a random order."""
+    rows = {image_name(dataset, index): index for index in range(len(dataset))}
+    found, boxes = json.loads(labels.read_text()), dict[int, list[LabeledBox]]()
+    names = {each["id"]: each["name"] for each in found["categories"]}
+    for each in found["annotations"]:
+        x, y, width, height = each["bbox"]
+        box = LabeledBox(names[each["category_id"]], (x, y, x + width, y + height), each["score"])
+        boxes.setdefault(each["image_id"], []).append(box)
+    random.Random(0).shuffle(found["images"])
+    images = []
+    for each in found["images"]:
+        size, name = (each["height"], each["width"]), each["file_name"]
+        tags = dataset.labels(rows[name]).nonzero()[:, 0].tolist()
+        image = ReviewImage(name, size, tuple(boxes.get(each["id"], ())))
+        start = start_of(image, [dataset.class_names[label] for label in tags])
+        images.append(NewImage(name, size, dataset.apply_orientation, start, []))
+    store = Store(file, dataset.class_names)
+    if not store.names():
+        store.add_images(images, {})
+    paths = {number: dataset.image_path(rows[name]) for number, name in store.names().items()}
+    return Session(store, Pictures(paths, upright=dataset.apply_orientation), labels.stem)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("config_file", metavar="RUN")
+    parser.add_argument("config_file", metavar="RUN", help="or, with --labels, a config")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     parser.add_argument("--count", type=int, default=60, help="images (default: 60)")
     parser.add_argument("--order", default="suggested", help="of the images, as in the page")
-    parser.add_argument("--least", type=float, default=0.3, help="least score, as set in the page")
+    parser.add_argument("--least", type=float, help="least score; default: what the page suggests")
     parser.add_argument("--folder", type=Path, default=Path("review_actions"), help="for the reviews")
-    parser.add_argument("--save", action="store_true", help="write the result file")
+    parser.add_argument("--labels", type=Path, metavar="P", help="COCO file of detector label, for a RUN")
+    more = "stop after this share of all objects was drawn (default: 1)"
+    parser.add_argument("--drawn-share", type=float, default=1.0, help=more)
+    parser.add_argument("--help-first", action="store_true", help="try proposals before drawing")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--save", metavar="NAME", help="write results/review_actions_NAME.json")
     options = parser.parse_args()
     cfg = load_cfg(options.config_file, options.overrides)
-    objects = objects_of(build_dataset(cfg, cfg.datasets.train_split))
+    dataset = build_dataset(cfg, cfg.datasets.train_split)
+    objects = objects_of(dataset)
     options.folder.mkdir(exist_ok=True)
-    words = (options.config_file, options.overrides)
     file = options.folder / "review.sqlite"
-    open_session(*words, file=file).store.close()
+
+    def session(file: Path) -> Session:
+        if options.labels:
+            return labeled_session(options.labels, file, dataset)
+        return open_session(options.config_file, options.overrides, file=file)
+
+    session(file).store.close()
     rows = []
-    for case, with_boxes in (("boxes of the detector", True), ("every box drawn", False)):
-        copy = copied(file, f"{with_boxes}.sqlite", with_boxes=with_boxes)
-        row = measure(case, open_session(*words, file=copy), objects, options)
-        rows.append(row)
+    for name in options.cases:
+        case, with_boxes = CASES[name]
+        copy = copied(file, f"{name}.sqlite", with_boxes=with_boxes)
+        row = measure(case, session(copy), objects, options)
+        rows += [row, by_files(row)] if with_boxes else [row]
     print_table(rows)
     if options.save:
-        write_result("review_actions", torch.device("cpu"), rows)
+        write_result(f"review_actions_{options.save}", torch.device("cpu"), rows)
 
 
 if __name__ == "__main__":

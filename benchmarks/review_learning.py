@@ -21,7 +21,7 @@ from review_actions import objects_of
 
 from detector.config import Settings, load_cfg
 from detector.data.build import build_dataset, build_training_set
-from detector.engine.build import build_precision
+from detector.engine.precision import Precision
 from detector.engine.run_folder import start_run
 from detector.evaluation.voc import voc_ap
 from detector.inference.load import find_checkpoint
@@ -81,8 +81,8 @@ def test_ap(cfg: Settings, rounds: Rounds) -> float:
     """AP50 in percent on the test split."""
     dataset, network = build_dataset(cfg, cfg.datasets.test_split), rounds.now.network
     student = isinstance(network, FasterRCNN)
-    finish = build_student_postprocess(cfg) if student else build_postprocess(cfg)
-    precision = build_precision(cfg, rounds.device)
+    finish = build_student_postprocess(cfg.test) if student else build_postprocess(cfg.test)
+    precision = Precision(cfg.precision, rounds.device)
     scores = predict_all(cfg, network, dataset, range(len(dataset)), precision)
     found = [finish(each.to("cpu")) for each in scores]
     truth = [dataset.annotation(index) for index in range(len(dataset))]

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from few_boxes import DATA, take_data_set
 from measure import commit, machine_name
-from teachers import QUALITIES, Quality, clipped, simulate
+from teachers import PLACES, QUALITIES, simulate
 from torch import Tensor
 from tqdm import tqdm
 
@@ -36,8 +36,8 @@ from detector.config import load_cfg
 from detector.data.build import build_training_set, name_classes
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals.file import JoinedProposals
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.self_training.build import build_pseudo_boxes
 from detector.self_training.fuse import Support, estimate_trust, fuse, select, support
 from detector.self_training.networks import predict_all, restore_network
@@ -45,13 +45,6 @@ from detector.structures import Annotation, Scores, TeacherBoxes, box_iou
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMILAR = 1.0  # F1 in percent: advice that costs less is right
-# The classes are right, the places are not: half of each object, anywhere, the whole image, moved sides.
-PLACES = {
-    "halves": Quality(parts=1.0, jitter=0.03),
-    "moved": Quality(missed=0.1, extra=0.2),
-    "whole": Quality(missed=0.1),
-    "shaky": Quality(missed=0.2, jitter=0.2, extra=0.3),
-}
 
 
 class Detector(NamedTuple):
@@ -75,14 +68,9 @@ def all_teachers(dataset: AnnotatedImages, seeds: int) -> dict[str, list[Teacher
     found = {}
     for quality, values in {**QUALITIES, **PLACES}.items():
         for seed in range(seeds):
-            rng = np.random.default_rng([seed, 59])
             images = []
-            boxes_of = simulate(dataset, values, seed)
-            for index, image_id in enumerate(dataset.image_ids):
-                rows = boxes_of[image_id]
-                for row in rows:
-                    row["box"] = _placed(quality, row["box"], dataset.image_size(index), rng)
-                rows = sorted((row for row in rows if row["box"]), key=lambda row: -row["score"])
+            for found_there in simulate(dataset, values, seed).values():
+                rows = sorted(found_there, key=lambda row: -row["score"])
                 images.append(
                     TeacherBoxes(
                         torch.tensor([row["box"] for row in rows]).reshape(-1, 4),
@@ -92,17 +80,6 @@ def all_teachers(dataset: AnnotatedImages, seeds: int) -> dict[str, list[Teacher
                 )
             found[f"{quality}_{seed}"] = images
     return found
-
-
-def _placed(quality: str, box: list[float], size: tuple[int, int], rng: np.random.Generator) -> list[float]:
-    height, width = size
-    x1, y1, x2, y2 = box
-    if quality == "whole":
-        return [0.0, 0.0, float(width), float(height)]
-    if quality == "moved":
-        x, y = rng.uniform(0, width - (x2 - x1)), rng.uniform(0, height - (y2 - y1))
-        return clipped(np.array([x, y, x + x2 - x1, y + y2 - y1]), size)
-    return box
 
 
 def f1(found: Sequence[tuple[Tensor, Tensor]], truth: Sequence[Tensor]) -> float:
@@ -129,7 +106,7 @@ def measure(data_set: str, run: str, seeds: int, images: int, overrides: Sequenc
     indices = range(0, len(dataset), -(-len(dataset) // (images or len(dataset))))
     teachers = all_teachers(dataset, seeds)
     joined = [torch.cat([found[index].boxes for found in teachers.values()]) for index in range(len(dataset))]
-    choose = build_pseudo_boxes(cfg, training_set, of_student=False)
+    choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=False)
     if run in DETECTORS:
         scored = _simulated(DETECTORS[run], dataset, indices, joined)
     else:
@@ -138,7 +115,7 @@ def measure(data_set: str, run: str, seeds: int, images: int, overrides: Sequenc
         model = restore_network(cfg, load_checkpoint(weights), weights, "weak")
         boxes = dict(zip(dataset.image_ids, joined, strict=True))
         proposals, precision = JoinedProposals(training_set.proposals, boxes), torch.device("cpu")
-        scored = predict_all(cfg, model, dataset, indices, build_precision(cfg, precision), proposals)
+        scored = predict_all(cfg, model, dataset, indices, Precision(cfg.precision, precision), proposals)
     ours, shown = [], torch.from_numpy(training_set.labels())
     supports: dict[str, list[Support]] = {name: [] for name in teachers}
     for index, scores in zip(indices, scored, strict=True):

@@ -1,9 +1,9 @@
-"""What a teacher adds to tags, and tags to a teacher: simulated teachers of five qualities.
+"""What a teacher adds to tags, and tags to a teacher: simulated teachers of several qualities and faults.
 
     python benchmarks/teachers.py toybox [--seeds 3] [--jobs 1] [--resume] [--only NAME] [KEY VALUE ...]
 
 The first argument is a data set of few_boxes.py: toybox, photos, doom or pcb. Its ground-truth boxes are
-spoiled as QUALITIES says, and written as a teacher's file, so that its quality is known.
+spoiled as QUALITIES and PLACES say, and written as a teacher's file, so that its quality is known.
 
 * "tags": PCL on tags alone, and "student_tags", the Faster R-CNN that learns from it.
 * "both_QUALITY": the same with the boxes of the teacher, DATASETS.TEACHER; "student_both_QUALITY": its
@@ -41,6 +41,7 @@ class Quality(NamedTuple):
     wrong: float = 0.0  # objects whose box is of another class
     extra: float = 0.0  # boxes per image, on average, at random places and of random classes
     unknown: float = 0.0  # classes of which the teacher finds nothing
+    place: str = ""  # where all boxes are: "anywhere", the "whole" image, or 1.5 times as "large"
 
 
 QUALITIES = {
@@ -50,11 +51,20 @@ QUALITIES = {
     "good": Quality(missed=0.1, merged=0.05, parts=0.05, jitter=0.03, wrong=0.03, extra=0.2),
     "perfect": Quality(),
 }
+# The classes are right, the places are not, which tags do not see: half of each object, anywhere, the whole
+# image, too large, moved sides.
+PLACES = {
+    "halves": Quality(parts=1.0, jitter=0.03),
+    "moved": Quality(missed=0.1, extra=0.2, place="anywhere"),
+    "whole": Quality(missed=0.1, place="whole"),
+    "large": Quality(missed=0.1, place="large"),
+    "shaky": Quality(missed=0.2, jitter=0.2, extra=0.3),
+}
 
 
 def simulate(dataset: AnnotatedImages, quality: Quality, seed: int) -> dict[str, list[dict[str, Any]]]:
     """The boxes of a simulated teacher in each image, by id: label, box and score."""
-    rng = np.random.default_rng([seed, 58])
+    rng, places = (np.random.default_rng([seed, number]) for number in (58, 59))
     count = len(dataset.class_names)
     unknown = set(rng.permutation(count)[: round(quality.unknown * count)].tolist())
     found = {}
@@ -64,10 +74,11 @@ def simulate(dataset: AnnotatedImages, quality: Quality, seed: int) -> dict[str,
         boxes = [] if truth is None else _spoiled(truth, quality, count, rng)
         for _ in range(rng.poisson(quality.extra)):
             boxes.append((int(rng.integers(count)), _anywhere(size, rng), rng.beta(2, 4)))
+        known = [(label, clipped(box, size), score) for label, box, score in boxes if label not in unknown]
         found[image_id] = [
-            {"label": dataset.class_names[label], "box": inside, "score": round(float(score), 4)}
-            for label, box, score in boxes
-            if label not in unknown and (inside := clipped(box, size))
+            {"label": dataset.class_names[label], "box": placed, "score": round(float(score), 4)}
+            for label, box, score in known
+            if box and (placed := _placed(quality.place, np.array(box), size, places))
         ]
     return found
 
@@ -99,6 +110,20 @@ def _spoiled(truth: Annotation, quality: Quality, count: int, rng: np.random.Gen
             box[side] += sides[side] / 2 * (1 if side < 2 else -1)
         boxes.append((label, box + rng.normal(0, quality.jitter, 4) * sides, rng.beta(5, 2)))
     return boxes
+
+
+def _placed(place: str, box: np.ndarray, size: tuple[int, int], rng: np.random.Generator) -> list[float]:
+    height, width = size
+    if place == "whole":
+        return [0.0, 0.0, float(width), float(height)]
+    if place == "large":
+        center, half = (box[:2] + box[2:]) / 2, 1.5 * (box[2:] - box[:2]) / 2
+        return clipped(np.r_[center - half, center + half], size)
+    if place == "anywhere":
+        sides = box[2:] - box[:2]
+        corner = np.array([rng.uniform(0, width - sides[0]), rng.uniform(0, height - sides[1])])
+        return clipped(np.r_[corner, corner + sides], size)
+    return box.tolist()
 
 
 def _anywhere(size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
@@ -138,7 +163,7 @@ def prepare(data_set: str, names: Sequence[str], overrides: Sequence[str], seeds
     cfg, folder = load_cfg(ROOT / DATA[data_set], overrides), ROOT / f"runs/teachers_{data_set}"
     dataset = build_dataset(cfg, cfg.datasets.train_split)
     folder.mkdir(parents=True, exist_ok=True)
-    for quality, values in QUALITIES.items():
+    for quality, values in {**QUALITIES, **PLACES}.items():
         for seed in range(seeds):
             found = simulate(dataset, values, seed)
             (folder / f"{quality}_{seed}.json").write_text(json.dumps(found))
@@ -149,7 +174,7 @@ def variants(data_set: str) -> dict[str, tuple[str, ...]]:
     """The config overrides of each weak detector."""
     folder = f"runs/teachers_{data_set}"
     found: dict[str, tuple[str, ...]] = {"tags": ()}
-    for quality in QUALITIES:
+    for quality in (*QUALITIES, *PLACES):
         found[f"both_{quality}"] = "DATASETS.TEACHER", f"{folder}/{quality}_{{seed}}.json"
         found[f"alone_{quality}"] = "DATASETS.BOXED", f"{folder}/{quality}_{{seed}}_reviewed.json"
     return found

@@ -13,8 +13,8 @@ from torch.nn.utils import get_total_norm
 from torch.utils.flop_counter import FlopCounterMode
 
 from detector.config import Settings, load_cfg
-from detector.engine.build import build_optimizer, build_precision
-from detector.engine.precision import set_tf32
+from detector.engine.build import build_optimizer
+from detector.engine.precision import Precision, set_tf32
 from detector.layers import reference
 from detector.layers.proposal_clusters import ProposalClusters
 from detector.modeling.build import build_criterion, build_model
@@ -87,8 +87,8 @@ class Step:
         with device:
             self.model = build_model(cfg)
         self.model.to(device).train()
-        self.criterion, self.precision = build_criterion(cfg), build_precision(cfg, device)
-        self.optimizer = build_optimizer(cfg, self.model)
+        self.criterion, self.precision = build_criterion(cfg), Precision(cfg.precision, device)
+        self.optimizer = build_optimizer(cfg.solver, self.model)
         batch, scores = synthetic_batch(shape, len(cfg.datasets.classes))
         self.batch = batch.pin_memory() if device.type == "cuda" else batch
         if stock:

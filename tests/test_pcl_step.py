@@ -181,12 +181,12 @@ def test_three_steps_equal_an_independent_implementation(tmp_path: Path) -> None
     make_steps(
         model,
         build_criterion(cfg),
-        build_optimizer(cfg, model),
+        build_optimizer(cfg.solver, model),
         [batch] * STEPS,
         TrainOptions(
             seed=0,
             max_iter=STEPS,
-            lr_factor=build_lr_factor(cfg),
+            lr_factor=build_lr_factor(cfg.solver),
             gradient_factor=2.0,  # the recipe sums gradients over images; here they come in one batch of two
         ),
         folder=tmp_path,

@@ -36,12 +36,10 @@ def test_every_key_that_matters_to_a_recipe_is_specified(name):
     expected, method = PUBLISHED[name], PUBLISHED[name]["MODEL.METHOD"]
     unused = {"SELF_TRAIN"} | ({"MODEL.DROP_BLOCK"} if not expected["MODEL.DROP_BLOCK.ENABLED"] else set())
     unused |= {"MODEL.REGRESSION"} if not expected["MODEL.REGRESSION.ENABLED"] else set()
-    mist = {"CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU", "CLUSTERS.SUPPRESSION"}
+    mist = {"CLUSTERS.TOP_SHARE", "CLUSTERS.NMS_IOU"}
     block = {"SOLVER.DROP_BLOCK_LR_FACTOR", "SOLVER.DROP_BLOCK_GAMMA"}
-    others = (set() if method == "mist" else mist | block) | (
-        {"MODEL.REGRESSION.LABELS", "MODEL.REGRESSION.SCORE_WEIGHT"}
-        if expected.get("MODEL.REGRESSION.PER_STREAM")
-        else set()
+    others = (set() if method == "mist_wetectron" else mist | block) | (
+        {"MODEL.REGRESSION.LABELS", "MODEL.REGRESSION.SCORE_WEIGHT"} if method == "mist_wetectron" else set()
     )
     free = {key for key in KEYS if key in FREE | others or key.rpartition(".")[0] in unused}
     assert set(KEYS) - free - set(expected) == set()
@@ -59,10 +57,10 @@ def test_every_key_that_matters_to_a_recipe_is_specified(name):
 )
 def test_images_and_weight_decay_in_all(name, images, decay):
     cfg = load(name)
-    factor, solver = build_lr_factor(cfg), cfg.solver
-    assert solver.max_iter * images_per_step(cfg) == images
+    factor, solver = build_lr_factor(cfg.solver), cfg.solver
+    assert solver.max_iter * images_per_step(cfg.solver) == images
     if decay:
-        total = sum(factor(i) for i in range(solver.max_iter)) * base_lr(cfg) * solver.weight_decay
+        total = sum(factor(i) for i in range(solver.max_iter)) * base_lr(cfg.solver) * solver.weight_decay
         assert total == pytest.approx(decay, rel=0.02)
 
 
@@ -92,7 +90,7 @@ def test_a_config_says_where_its_logarithms_are_clamped_otherwise(name, theirs):
 
 
 def test_mist_tests_in_14_passes():
-    assert len(build_test_transforms(load("voc07_mist_reg_wetectron_vgg16"))) == 14
+    assert len(build_test_transforms(load("voc07_mist_reg_wetectron_vgg16").input)) == 14
 
 
 def test_mist_on_coco_is_that_of_voc_without_its_drop_block():

@@ -121,7 +121,7 @@ def check_files(cfg: Settings, recipe: Settings) -> tuple[dict[str, dict[str, An
         if split == "trainval":
             checks["proposals"] = measure_proposals(cfg, dataset)
         else:
-            build_proposals(cfg, dataset)  # refuses proposals of other images
+            build_proposals(cfg.datasets, dataset)  # refuses proposals of other images
     problems += proposal_problems(checks["proposals"])
     origin = weights_origin(cfg.model.weights)
     digest = file_digest(cfg.model.weights) if origin != "random" else ""
@@ -158,7 +158,7 @@ def voc07_problems(split: str, dataset: AnnotatedImages) -> list[str]:
 
 def measure_proposals(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Any]:
     """Number per image, and recall of the objects at IoU 0.5, of the proposals as a detector gets them."""
-    truth, proposals = annotations(dataset), build_proposals(cfg, dataset)
+    truth, proposals = annotations(dataset), build_proposals(cfg.datasets, dataset)
     counts, overlaps = measure_coverage(cfg, dataset, truth, proposals)
     covered = recall(overlaps, list(truth.values()), len(dataset.class_names), iou_threshold=0.5)[-1]
     return {

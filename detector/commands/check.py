@@ -93,7 +93,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         counts, overlaps = list[int](), list[Tensor]()
         proposals = None
         try:
-            proposals = build_proposals(cfg, dataset)
+            proposals = build_proposals(cfg.datasets, dataset)
             counts, overlaps = measure_proposals(cfg, dataset, truth, proposals)
         except FileNotFoundError as error:
             print(error)
@@ -156,7 +156,7 @@ def read_boxes_and_hints(cfg: Settings, train_set: AnnotatedImages, problems: li
     hints: Mapping[str, Hints] = {}
     try:
         reviewed = build_reviewed(cfg, train_set)  # warns of what is odd about them
-        hints = build_hints(cfg, train_set)
+        hints = build_hints(cfg.datasets, train_set)
     except (UserError, OSError) as error:
         problems.append(str(error))
     if reviewed:

@@ -11,15 +11,15 @@ import torch
 from detector.config import Settings
 from detector.data.build import build_training_set, name_classes
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.pictures import contact_sheet, draw_detections
 from detector.evaluation.summary import align
 from detector.self_training.build import build_pseudo_boxes
-from detector.self_training.fuse import Support, Trust, disagreement, support
+from detector.self_training.fuse import SOURCES, Support, Trust, disagreement, support
 from detector.self_training.networks import predict_all, restore_network
-from detector.self_training.pseudo_boxes import tags_of, trust_of
+from detector.self_training.pseudo_boxes import find_trials, tags_of, trust_of
 from detector.structures import Annotation, Detections
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
@@ -30,7 +30,7 @@ _MOST = 300  # images whose boxes are compared with those of the weak detector
 _PICTURES = 12
 _LEGEND = "solid: the teacher's, with class and score      dashed: ours"
 _MEANING = {
-    "alone": "its boxes are so good that tags add little",
+    "alone": "its boxes are good where the tags show the class: ours add nothing",
     "with tags": "train with --teacher: the tags filter and complete its boxes",
     "not": "its boxes are few, no better than chance, or in the wrong places: train from tags",
 }
@@ -53,6 +53,7 @@ def check_teacher(cfg: Settings, outputs: OutputFolder, problems: list[str]) -> 
 def _check_teacher(cfg: Settings, outputs: OutputFolder) -> None:
     training_set = build_training_set(cfg)
     cfg, weights = name_classes(cfg, training_set.dataset), Path(cfg.output_dir) / "model_final.pt"
+    tried = find_trials(Path(cfg.output_dir) / "self_train", training_set)
     compared = None
     if weights.is_file() and training_set.proposals is not None:
         compared = _compare(cfg, training_set, weights)
@@ -62,7 +63,9 @@ def _check_teacher(cfg: Settings, outputs: OutputFolder) -> None:
     if compared is not None:
         supports = [compared[each].said if each in compared else None for each in dataset.image_ids]
     trust = trust_of(training_set, supports)
-    values = trust.describe(dataset.class_names)
+    values = {
+        name: of_class | tried.get(name, {}) for name, of_class in trust.describe(dataset.class_names).items()
+    }
     masks = sum(int((found.labels < 0).sum()) for found in training_set.teacher.values())
     print(f"teacher    {cfg.datasets.teacher}: {len(training_set.teacher)} images")
     if masks:
@@ -93,13 +96,15 @@ def _compare(cfg: Settings, training_set: TrainingSet, weights: Path) -> dict[st
     """What a weak detector says of images that the teacher has seen, evenly spread, by their ids."""
     device = find_device(cfg.device)
     checkpoint = load_checkpoint(weights)
-    check_class_names(cfg, checkpoint, weights)
+    check_class_names(cfg.datasets.classes, checkpoint, weights)
     model = restore_network(cfg, checkpoint, weights, "weak").to(device)
     dataset, teacher = training_set.dataset, training_set.teacher
     indices = [index for index, image_id in enumerate(dataset.image_ids) if image_id in teacher]
     indices = indices[:: -(-len(indices) // _MOST) or 1]
-    scores = predict_all(cfg, model, dataset, indices, build_precision(cfg, device), training_set.proposals)
-    choose = build_pseudo_boxes(cfg, training_set, of_student=False)
+    scores = predict_all(
+        cfg, model, dataset, indices, Precision(cfg.precision, device), training_set.proposals
+    )
+    choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=False)
     found, (shown, _) = {}, tags_of(training_set)
     for index, each in zip(indices, scores, strict=True):
         image_id = dataset.image_ids[index]
@@ -131,16 +136,20 @@ def _draw(training_set: TrainingSet, trust: Trust, compared: Mapping[str, _Compa
 
 
 def teacher_table(values: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each class of what :meth:`Trust.describe` says, in percent."""
+    """A line for each class of what :meth:`Trust.describe` and trial students say, in percent."""
     keys = {
         "found where tagged": "recall",
         "found where denied": "denied",
         "boxes beyond chance": "precision",
         "agree with ours": "agreement",
     }
-    rows = [["class", *keys, "from score", "advice"]]
+    sources = list(SOURCES) if any("image_AP" in of_class for of_class in values.values()) else []
+    heads = [f"image AP from {source}" for source in sources]
+    rows = [["class", *keys, "from score", *heads, "advice"]]
     for name, of_class in values.items():
         shown = ["-" if of_class[key] is None else f"{100 * of_class[key]:.0f} %" for key in keys.values()]
         score = of_class["thresholds"]
-        rows.append([name, *shown, "-" if score is None else f"{score:.2f}", of_class["advice"]])
+        shown.append("-" if score is None else f"{score:.2f}")
+        shown += [f"{of_class['image_AP'][source]:.1f}" for source in sources]
+        rows.append([name, *shown, of_class["advice"]])
     return "\n".join(align(rows))

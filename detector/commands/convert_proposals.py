@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from detector.config import load_cfg
-from detector.data.build import build_dataset, name_classes
+from detector.data.build import build_splits
 from detector.data.proposals import save_proposals
 from detector.data.proposals.fit import fit_proposals
 from detector.data.proposals.foreign import READERS, ForeignProposals
@@ -36,8 +36,7 @@ def run(options: Namespace) -> None:
     output = Path(cfg.datasets.proposals)
     if output.exists():
         raise FileExistsError(f"{output} exists: delete it to make it again")
-    train_set = build_dataset(cfg, cfg.datasets.train_split)
-    test_set = build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)
+    train_set, test_set = build_splits(cfg)
     boxes: dict[str, np.ndarray] = {}
     sizes: dict[str, tuple[int, int]] = {}
     for dataset, paths in ((train_set, options.train), (test_set, options.test)):

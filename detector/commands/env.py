@@ -71,7 +71,7 @@ def describe_build() -> str:
     try:
         import detector.layers  # noqa: F401  loads detector._C
     except ImportError:
-        return "detector._C cannot be loaded: import detector.layers says why"
+        return "detector._C cannot be loaded: `import detector.layers` shows why"
     has_cuda = torch._C._dispatch_has_kernel_for_dispatch_key("detector::nms", "CUDA")
     return "CPU and CUDA kernels" if has_cuda else "CPU kernels alone"
 

@@ -2,7 +2,7 @@
 
     detector export runs/demo --format onnx
 
-The student of self-training takes an image and gives boxes, scores and labels after NMS; a weak
+The student of self-training takes images and gives boxes, scores and labels after NMS; a weak
 detector takes images and proposals and gives their scores and boxes (docs/export.md). Beside a
 student in ONNX there are example.py, which runs it without torch, and preprocess.json.
 """
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from detector import __version__
 from detector.config import Settings
-from detector.data.build import build_dataset, test_max_sizes, test_side
+from detector.data.build import build_dataset, build_splits, test_side
 from detector.data.images import open_image
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
@@ -48,7 +48,7 @@ from detector.self_training.build import Student
 from detector.self_training.faster_rcnn import PADDED_TO
 from detector.self_training.fcos import FCOS
 from detector.self_training.networks import Model
-from detector.self_training.scoring import detection_limits
+from detector.self_training.scoring import detection_limits, score_batch
 from detector.structures import Detections
 from detector.utils.command_line import add_model_option
 from detector.utils.errors import UserError, counted
@@ -143,7 +143,11 @@ def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
     model = cast(Student, predictor.model)
     transform, limits = model.transform, detection_limits(model)
     content = {
-        "input": {"image": "uint8 (3, height, width), RGB, any size, turned as its EXIF orientation says"},
+        "inputs": {
+            "images": "uint8 (B, 3, height, width), RGB, any sizes, turned as their EXIF orientation says, "
+            "padded with zeros at the right and the bottom to the largest of the batch",
+            "sizes": "int64 (B, 2): height and width of each image without its padding",
+        },
         "within_the_network": {
             "resize": {"shortest_side": transform.min_size[-1], "longest_side": transform.max_size},
             "mean": transform.image_mean,
@@ -151,9 +155,10 @@ def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
             "padded_to": PADDED_TO,
         },
         "outputs": {
-            "boxes": "float32 (D, 4): x1, y1, x2, y2 in pixels of the image, best first",
+            "boxes": "float32 (D, 4): x1, y1, x2, y2 in pixels of their image, best first, of all images",
             "scores": "float32 (D,)",
             "labels": "int64 (D,), numbers of classes from 0",
+            "image_index": "int64 (D,), which image of the batch a box is in, from 0",
         },
         "classes": predictor.class_names,
         **limits._asdict(),
@@ -164,8 +169,7 @@ def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
 
 def quantize_checked(path: Path, cfg: Settings) -> dict[str, Any]:
     """Quantize a file of ONNX in its place with training images, and measure what that costs in AP."""
-    splits = cfg.datasets.train_split, cfg.datasets.test_split
-    train_set, test_set = (build_dataset(cfg, split) for split in splits)
+    train_set, test_set = build_splits(cfg)
     paths = spread([train_set.image_path(i) for i in range(len(train_set))], _CALIBRATION)
     whole, count = mean_ap(load_program("onnx", path), test_set, _MEASURED)
     quantize_onnx(path, path, map(open_image, paths))
@@ -225,20 +229,27 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
     sides = model.transform.min_size[-1], model.transform.max_size
     made = made_images(paths, exported_student.hard_sizes(*sides))
 
+    images = [*map(open_image, paths), *made]
+    # Each alone, and the first and the last ones, of several sizes, together.
+    batches = [*([image] for image in images), images[:3], images[-4:]]
+    on: dict[str, Any] = {"device": predictor.device, "precision": predictor.precision}
+    options: dict[str, Any] = {"floor": limits.score_threshold, "most": limits.max_detections}
+
     def difference(exported: Network) -> float:
         found = []
-        sources: list[Path | Tensor] = [*paths, *made]
-        for source in sources:
-            image = open_image(source)
-            boxes, scores, labels = exported(image)
-            ours, theirs = predictor(image), Detections("", boxes, scores, labels)
-            options: dict[str, Any] = {
-                "side": max(image.shape),
-                "floor": limits.score_threshold,
-                "most": limits.max_detections,
-            }
-            both = [detection_differences(*pair, **options) for pair in ((ours, theirs), (theirs, ours))]
-            found.append((image, torch.cat(both)))
+        for batch in batches:
+            boxes, scores, labels, index = exported(*exported_student.pad_images(batch))
+            expected = score_batch(model, batch, [""] * len(batch), **on)
+            for number, (image, ours) in enumerate(
+                zip(batch, map(predictor.detections, expected), strict=True)
+            ):
+                own = index == number
+                pair = ours, Detections("", boxes[own], scores[own], labels[own])
+                both = [
+                    detection_differences(*each, side=max(image.shape), **options)
+                    for each in (pair, pair[::-1])
+                ]
+                found.append((image, torch.cat(both)))
         return typical_difference(found)
 
     return _Exported(exported_student.export_student(make_network(model)), difference, 1e-4, about, len(made))
@@ -280,8 +291,8 @@ def describe(cfg: Settings) -> dict[str, Any]:
         "outputs": OUTPUTS,
         "classes": cfg.datasets.classes,
         "sizes": inputs.test_sizes,
-        "side": test_side(cfg),
-        "max_sizes": test_max_sizes(cfg),
+        "side": test_side(cfg.input),
+        "max_sizes": [inputs.max_size] * len(inputs.test_sizes),
         "inclusive_rois": inputs.inclusive_rois,
         "flip": inputs.test_flip,
         "least_side": LEAST_SIDE,

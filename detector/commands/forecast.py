@@ -28,19 +28,21 @@ from detector.data.images import read_image
 from detector.data.proposals import Proposals
 from detector.data.proposals.search import Finder
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.build import build_optimizer, build_train_options
 from detector.engine.loop import Step
 from detector.engine.passes import predict
 from detector.engine.precision import Precision, set_tf32
 from detector.modeling.backbones.build import load_pretrained
-from detector.modeling.build import build_criterion, build_model
+from detector.modeling.build import build_criterion, build_model, build_postprocess
 from detector.self_training.box_loader import BoxDataset
-from detector.self_training.build import build_box_loader, build_student
+from detector.self_training.build import build_box_loader, build_student, build_student_postprocess
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.fcos import FCOS
+from detector.self_training.fuse import SOURCES
 from detector.self_training.scoring import score_images
 from detector.self_training.self_train import student_cfg
 from detector.self_training.teacher import distort_images
+from detector.self_training.trials import HALVES, trial_cfg
 from detector.structures import Annotation
 from detector.utils.command_line import usable_cores
 from detector.utils.distributed import (
@@ -118,7 +120,7 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
                 build_model(trial.cfg)  # the first time imports packages, which no stage does again
                 began = time.perf_counter()
                 weak = build_model(trial.cfg).to(device)
-                load_pretrained(trial.cfg, weak)
+                load_pretrained(trial.cfg.model, trial.cfg.input, weak)
                 trial.starting += time.perf_counter() - began
             of_step = trial.weak_step(weak) if "train" in done else 0.0
             of_image = trial.weak_image(weak) if "test" in done or "self-train" in done else 0.0
@@ -133,6 +135,10 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
             training = trial.starting + share * steps * step
             batch = cfg.self_train.images_per_batch / world_size()
             training += share * cfg.self_train.teacher_steps * (step + batch * image)
+            if cfg.datasets.teacher and cfg.self_train.trial_share:
+                trials = len(SOURCES) * HALVES * trial_cfg(student_cfg(cfg)).solver.max_iter
+                scored = len(SOURCES) * len(trial.train_set.dataset) / world_size()
+                training += trials * step + scored * image
             test = trial.starting + image * trial.num_tested / world_size()
             seconds["self-train"] = pseudo + training + test
         if "propose" in done:
@@ -221,7 +227,7 @@ class _Trial:
 
     @property
     def precision(self) -> Precision:
-        return build_precision(self.cfg, self.device)
+        return Precision(self.cfg.precision, self.device)
 
     @property
     def num_tested(self) -> int:
@@ -245,7 +251,8 @@ class _Trial:
         """Seconds of an image in all test passes."""
         cfg, images = with_values(self.cfg, {"DATASETS.WORKERS": 0}), self._images()
         loader = _Timed(build_test_loader(cfg, self.test_set, images, self.train_set.proposals))
-        results = predict(model, loader, device=self.device, precision=self.precision)
+        scores = predict(model, loader, device=self.device, precision=self.precision)
+        results = map(build_postprocess(cfg), scores)
         next(results)
         waited, searched, began = loader.seconds, self._searched, time.perf_counter()
         for _ in results:
@@ -260,7 +267,7 @@ class _Trial:
         model = build_student(cfg).to(self.device)
         if cfg.self_train.strong_views:
             model.register_forward_pre_hook(distort_images)
-        source, tiling = _OneBox(self.train_set.dataset), build_tiling(cfg)
+        source, tiling = _OneBox(self.train_set.dataset), build_tiling(cfg.input)
         images = BoxDataset(
             source,  # type: ignore[arg-type]
             flip=cfg.input.flip,
@@ -274,7 +281,7 @@ class _Trial:
         )
         tested = self._images()
         size = min(cfg.solver.images_per_batch, len(tested))
-        results = score_images(
+        scores = score_images(
             model.eval(),
             self.test_set,
             tested * 2,
@@ -283,6 +290,7 @@ class _Trial:
             images_per_batch=size,
             tiling=tiling,
         )
+        results = map(build_student_postprocess(cfg), scores)
         for _ in range(size):
             next(results)
         began = time.perf_counter()
@@ -306,8 +314,8 @@ class _Trial:
         batches: Iterable,
     ) -> float:
         model.train()
-        timed, options = _Timed(batches), build_train_options(cfg)
-        step = Step(model, criterion, build_optimizer(cfg, model), options, self.precision, 0)
+        timed, options = _Timed(batches), build_train_options(cfg.solver, cfg.seed)
+        step = Step(model, criterion, build_optimizer(cfg.solver, model), options, self.precision, 0)
         step(1, timed, check=True)
         waited, searched, began = timed.seconds, self._searched, time.perf_counter()
         for count in itertools.count(1):

@@ -43,6 +43,7 @@ _STEPS_PER_IMAGE = 4  # as of photos_mist_lite0: 1,500 steps for 385 photographs
 _GPU_STEPS = (500, 20_000)  # least and most
 _CPU_STEPS, _CPU_SIZE, _CPU_BOXES = 300, 320, 500
 _NO_CLASS = ("none", "nothing", "nan", "null", "n/a", "background", "negative", "negatives", "empty", "other")
+_DEFAULTS = (None, Path("mine.yaml"), "auto")  # of options
 _MEASURED = 200  # pictures whose sizes are read
 _SMALL_OBJECT = 32  # pixels: two cells of the backbone's features
 
@@ -84,10 +85,10 @@ def init(
     train, val, reason_of_split = split_pictures(tagged, split_by)
     if not train or not val:
         raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
-    classes, tested = ({label for each in part for label in each.labels} for part in (train, val))
+    classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
     if unseen := sorted(tested - classes):
         raise DataError(
-            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does: correct "
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does: correct "
             "the labels, or add pictures to train on"
         )
     values, reason = _config(folder, len(train), torch.cuda.is_available())
@@ -96,11 +97,13 @@ def init(
     folder.mkdir()  # of two commands at a time one fails
     try:
         for split, rows in ((TRAIN, train), (VAL, val)):
-            lines = (each.row(with_boxes=split == VAL) for each in rows)
+            lines = (picture.row(with_boxes=split == VAL) for picture in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
         record_source(folder, pictures, labels)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-        command = ["detector", "init", str(pictures), *(["--labels", str(labels)] if labels else [])]
+        given = {"--labels": labels, "--output": output, "--split-by": split_by, "--tile": tile}
+        options = [str(word) for pair in given.items() if pair[1] not in _DEFAULTS for word in pair]
+        command = ["detector", "init", str(pictures), *options, *(["--skip-missing"] if skip_missing else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
     except BaseException:
         for split in (TRAIN, VAL):
@@ -124,7 +127,7 @@ def _warn_of_no_class(classes: Iterable[str]) -> None:
     if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
-            "shows no class, leave its labels empty in a table, as in a.jpg,",
+            "shows no class, leave its labels empty in a table, as in the line 'a.jpg,'",
             stacklevel=3,
         )
 
@@ -138,14 +141,14 @@ def _describe_data(
     output: Path,
 ) -> None:
     """Print the classes, the split and the size of the objects."""
-    classes = sorted({label for each in train for label in each.labels})
+    classes = sorted({label for picture in train for label in picture.labels})
     num_classes = counted(len(classes), "class", "classes")
     print(f"labels   {source}: {len(tagged)} pictures, {num_classes} ({shortened(classes)})")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
-    if boxed := sum(each.boxes is not None for each in val):
+    if boxed := sum(picture.boxes is not None for picture in val):
         measured = counted(boxed, "picture", "pictures")
         print(f"boxes    of {measured} to test on, which measure the detector; all others are left out")
-    sides = [side for each in tagged for side in each.sides]
+    sides = [side for picture in tagged for side in picture.sides]
     if sides and not load_cfg(output).input.tile:
         print(f"objects  {_describe_objects(statistics.median(sides), output, source)}")
 
@@ -154,8 +157,8 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     """Write the tables of a config anew from the source that :func:`run` remembered; the config stays.
 
     A picture stays in its split, unless the source says which, so that no run is tested on what it learned
-    from. Boxes that a person has put into the tables stay where they agree with the labels. The tables of
-    before are kept as NAME.jsonl.bak.
+    from. Boxes that a person has put into the tables stay where they agree with the labels. The
+    previous tables are kept as NAME.jsonl.bak.
 
     Raises:
         FileNotFoundError, DataError: there are no such tables, or the source cannot be used.
@@ -166,63 +169,64 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
     before = {split: read_table(find_table(folder, split))[0] for split in (TRAIN, VAL)}
     old = {row.file: (split, row) for split, rows in before.items() for row in rows}
     parts = dict(zip((TRAIN, VAL), split_pictures(tagged)[:2], strict=True))
-    if not any(each.split for each in tagged):
-        everything = [(split, each) for split, part in parts.items() for each in part]
+    if not any(picture.split for picture in tagged):
+        everything = [(split, picture) for split, part in parts.items() for picture in part]
         parts = {TRAIN: [], VAL: []}
-        for split, each in everything:
-            parts[old[each.entry][0] if each.entry in old else split].append(each)
-    classes, tested = ({label for each in parts[split] for label in each.labels} for split in (TRAIN, VAL))
+        for split, picture in everything:
+            parts[old[picture.entry][0] if picture.entry in old else split].append(picture)
+    classes, tested = (
+        {label for picture in parts[split] for label in picture.labels} for split in (TRAIN, VAL)
+    )
     if unseen := sorted(tested - classes):
         raise DataError(
-            f"{source}: pictures to test on show {shortened(unseen)}, which none to train on does"
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does"
         )
     dropped, changed = [], 0
     for split, part in parts.items():
         rows = []
-        for each in part:
-            boxes = each.boxes if split == VAL else None
-            _, known = old.get(each.entry, (split, None))
-            changed += known is None or {*known.labels} != {*each.labels}
+        for picture in part:
+            boxes = picture.boxes if split == VAL else None
+            _, known = old.get(picture.entry, (split, None))
+            same_labels = known is not None and {*known.labels} == {*picture.labels}
+            changed += not same_labels
             if boxes is None and known is not None and known.boxes is not None:
-                agree = {*known.labels} == {*each.labels}
-                boxes = known.boxes if agree else None
-                dropped += [] if agree else [each.name]
-            rows.append(Row(0, each.entry, each.labels, boxes, () if boxes is not None else each.unknown))
+                boxes = known.boxes if same_labels else None
+                dropped += [] if same_labels else [picture.name]
+            unknown = () if boxes is not None else picture.unknown
+            rows.append(Row(0, picture.entry, picture.labels, boxes, unknown))
         replace_table(find_table(folder, split), rows)
     record_source(folder, pictures, labels)
     if dropped:
         warnings.warn(
-            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the labels "
-            f"now and are left out, though the tables of before (.bak) have them: {shortened(dropped, 3)}",
+            f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the new "
+            f"labels and are left out; the previous tables (.bak) still have them: {shortened(dropped, 3)}",
             stacklevel=2,
         )
-    gone = len(old.keys() - {each.entry for each in tagged})
+    gone = len(old.keys() - {picture.entry for picture in tagged})
     print(
         f"labels   {source}: {changed} of {len(tagged)} pictures are new or have other labels, "
         f"{gone} are gone"
     )
     print(f"split    {len(parts[TRAIN])} to train on, {len(parts[VAL])} to test on, as before where known")
-    print(f"written  the tables of {folder}; those of before are kept as .bak, {output} is as it was")
-    if new := sum(each.entry not in old for each in tagged):
+    print(f"written  the tables of {folder}; the previous ones are kept as .bak, {output} is unchanged")
+    if new := sum(picture.entry not in old for picture in tagged):
         print(
             f"missing  proposals of {counted(new, 'picture', 'pictures')}: delete proposals.npz in {folder}"
         )
-    print(
-        "note     a run that was trained with the labels of before is not continued: name another OUTPUT_DIR"
-    )
+    print("note     a run trained with the previous labels cannot be continued: name another OUTPUT_DIR")
 
 
 def _check_free(output: Path, folder: Path, pictures: Path) -> None:
-    """Raise where something is in the way, in words by which nobody deletes pictures."""
+    """Raise if a file is in the way; the message must not lead anybody to delete pictures."""
     if folder.resolve() in (pictures.resolve(), *pictures.resolve().parents):
         raise FileExistsError(
-            f"{output} would have its tables in {folder}, where the pictures are: name another config with "
-            f"--output, such as --output {shlex.quote(str(folder) + '_config.yaml')}"
+            f"{output} would have its tables in {folder}, which contains the pictures: name another config "
+            f"with --output, such as --output {shlex.quote(str(folder) + '_config.yaml')}"
         )
     if taken := [str(path) for path in (output, folder) if path.exists()]:
         raise FileExistsError(
             f"already there: {', '.join(taken)}; name another config with --output, or rename what is there; "
-            "detector init --again takes changed labels over into what is there"
+            "if labels have changed, detector init --again updates the tables"
         )
 
 
@@ -267,15 +271,18 @@ def _choose_tiles(values: dict[str, Any], tagged: Sequence[Tagged], tile: str) -
     """Write INPUT.TILE into the values of a config; returns what to say of it, "" if pictures are not cut."""
     if tile != "auto" and not tile.isdecimal():
         raise UserError(f"--tile is {tile!r}, expected auto or a number of pixels, 0 for no tiles")
-    sizes = [each.size or read_image_size(each.file) for each in tagged[:: len(tagged) // _MEASURED + 1]]
+    sizes = [
+        picture.size or read_image_size(picture.file) for picture in tagged[:: len(tagged) // _MEASURED + 1]
+    ]
     longest = statistics.median(max(size) for size in sizes)
     size = max(values.get("INPUT", {}).get("TEST_SIZES", load_cfg(_RECIPE).input.test_sizes))
-    sides = [side * longest for each in tagged for side in each.sides]
+    sides = [side * longest for picture in tagged for side in picture.sides]
     side = choose_tile(longest, sides, size) if tile == "auto" else int(tile)
     if not side:
         return ""
     values["INPUT"] = {**values.get("INPUT", {}), "TILE": side}
-    count = len(Tiling(side).boxes(*(round(statistics.median(each)) for each in zip(*sizes, strict=True))))
+    heights, widths = zip(*sizes, strict=True)
+    count = len(Tiling(side).boxes(round(statistics.median(heights)), round(statistics.median(widths))))
     known = (
         f"and a quarter of the objects less than {quartile(sides):.0f}" if sides else "objects are unknown"
     )
@@ -320,7 +327,7 @@ def run(options: Namespace) -> None:
     if options.again:
         if options.pictures or options.labels:
             raise UserError(
-                "--again takes the pictures and labels of before: leave out PICTURES and --labels"
+                "--again reads the same pictures and labels as before: leave out PICTURES and --labels"
             )
         init_again(options.output, skip_missing=options.skip_missing)
         next_step("detector", "check", options.output)

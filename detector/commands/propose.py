@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from detector.config import KEYS, Settings, load_cfg
-from detector.data.build import build_dataset, build_tiling, name_classes
+from detector.data.build import build_splits, build_tiling
 from detector.data.datasets.voc import find_split
 from detector.data.formats import ReviewImage, review_import, turn_images
 from detector.data.images import read_image
@@ -130,7 +130,7 @@ def build_search(
     find, parameters = make_finder(
         mode or settings.mode, longest_side or settings.longest_side, settings.min_region, settings.sides
     )
-    if (tiling := build_tiling(cfg)) is not None:
+    if (tiling := build_tiling(cfg.input)) is not None:
         find = TiledSearch(find, tiling)
         parameters = {**parameters, "tile": tiling.size, "tile_overlap": tiling.overlap}
     return find, parameters
@@ -164,8 +164,7 @@ def _find_files(
 ) -> tuple[dict[str, Path], bool]:
     """The images of the source that is named, by id, and whether their orientation tags count."""
     if cfg is not None:
-        train_set = build_dataset(cfg, cfg.datasets.train_split)
-        test_set = build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)
+        train_set, test_set = build_splits(cfg)
         files = {
             image_id: dataset.image_path(i)
             for dataset in (train_set, test_set)
@@ -199,8 +198,8 @@ def _tune(
         keys = " ".join(f"{key} {value}" for key, value in trial.keys.items())
         print(f"{trial.recall:17.3f}{trial.num_boxes:12.0f}{trial.milliseconds:14.0f}   {keys}")
     if command:
-        keys_and_values = (str(each) for pair in trials[0].keys.items() for each in pair)
-        next_step("detector", *command, *(each.replace(" ", "") for each in keys_and_values))
+        keys_and_values = (str(word) for pair in trials[0].keys.items() for word in pair)
+        next_step("detector", *command, *(word.replace(" ", "") for word in keys_and_values))
         return
     print("next: write the first into the config, then make the proposals\nPROPOSALS:")
     for key, value in trials[0].keys.items():

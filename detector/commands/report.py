@@ -19,7 +19,7 @@ from detector.utils.command_line import add_model_option, model_words
 def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="RUN", help="a run folder, trained and tested")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="config keys to change")
+    add("overrides", nargs="*", default=[], metavar="KEY VALUE", help="config keys to change")
     add("--output", type=Path, metavar="FILE", help="default: RUN/report.html, or RUN/self_train/report.html")
     add_model_option(parser)
 

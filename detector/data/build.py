@@ -11,6 +11,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Subset
 
 from detector.config import Settings, with_values
+from detector.config.settings import DatasetSettings, InputSettings, ProposalSettings, SolverSettings
 from detector.data.batch_order import repeat_factors
 from detector.data.check import doubtful_classes
 from detector.data.datasets.annotated import AnnotatedImages
@@ -49,7 +50,7 @@ def build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
     Raises:
         UserError, OSError: they cannot be read; or an image is larger than Pillow allows, without INPUT.TILE.
     """
-    dataset = _build_dataset(cfg, split)
+    dataset = _build_dataset(cfg.datasets, split)
     large = [] if cfg.input.tile else [i for i in range(len(dataset)) if is_large(dataset, i)]
     if large:
         height, width = dataset.image_size(large[0])
@@ -60,8 +61,7 @@ def build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
     return dataset
 
 
-def _build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
-    data = cfg.datasets
+def _build_dataset(data: DatasetSettings, split: str) -> AnnotatedImages:
     if data.format == "coco":
         return COCODataset(
             data.root,
@@ -78,6 +78,12 @@ def _build_dataset(cfg: Settings, split: str) -> AnnotatedImages:
             warnings.warn(line, stacklevel=1)  # the same place for every stage, so that it is shown once
         return ImageLabels(data.root, split, data.classes)
     return VOCDataset(data.root, split, data.classes, difficult_labels=data.difficult_labels)
+
+
+def build_splits(cfg: Settings) -> tuple[AnnotatedImages, AnnotatedImages]:
+    """The training split and the test split, which has the classes of the former."""
+    train_set = build_dataset(cfg, cfg.datasets.train_split)
+    return train_set, build_dataset(name_classes(cfg, train_set), cfg.datasets.test_split)
 
 
 def find_test_set(cfg: Settings, train_set: AnnotatedImages) -> AnnotatedImages | None:
@@ -101,18 +107,20 @@ def build_training_set(cfg: Settings) -> TrainingSet:
     """The training split with all that training reads of it."""
     dataset = build_dataset(cfg, cfg.datasets.train_split)
     cfg, file = name_classes(cfg, dataset), Path(cfg.datasets.proposals)
-    teacher = build_teacher(cfg, dataset)
+    teacher = build_teacher(cfg.datasets, dataset)
     proposals = load_proposals(file) if file.is_file() else None
     if proposals is not None and teacher:
         proposals = JoinedProposals(proposals, teacher_proposals(teacher))
-    reviewed, hints = build_reviewed(cfg, dataset), build_hints(cfg, dataset)
+    reviewed, hints = build_reviewed(cfg, dataset), build_hints(cfg.datasets, dataset)
     return TrainingSet(dataset, reviewed, hints, proposals, teacher)
 
 
-def build_proposals(cfg: Settings, dataset: AnnotatedImages, proposals: Proposals | None = None) -> Proposals:
-    """The proposals (None: of the config), checked against the images of the data set."""
+def build_proposals(
+    data: DatasetSettings, dataset: AnnotatedImages, proposals: Proposals | None = None
+) -> Proposals:
+    """The proposals (None: of DATASETS.PROPOSALS), checked against the images of the data set."""
     if proposals is None:
-        proposals = load_proposals(cfg.datasets.proposals)
+        proposals = load_proposals(data.proposals)
     proposals.check(dataset)
     return proposals
 
@@ -140,24 +148,23 @@ def build_reviewed(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Reviewe
     return reviewed
 
 
-def build_hints(cfg: Settings, dataset: AnnotatedImages) -> dict[str, Hints]:
+def build_hints(data: DatasetSettings, dataset: AnnotatedImages) -> dict[str, Hints]:
     """Points and counts of images, by image id."""
-    return read_hints(Path(cfg.datasets.hints), dataset) if cfg.datasets.hints else {}
+    return read_hints(Path(data.hints), dataset) if data.hints else {}
 
 
-def build_teacher(cfg: Settings, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
+def build_teacher(data: DatasetSettings, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
     """The boxes that the teacher of the config found in the images that it has seen, by image id."""
-    data = cfg.datasets
     if not data.teacher:
         return {}
     table = Path(data.teacher_classes) if data.teacher_classes else None
     return read_teacher(Path(data.teacher), table, dataset)
 
 
-def draw_factors(cfg: Settings, training_set: TrainingSet) -> np.ndarray | None:
+def draw_factors(solver: SolverSettings, training_set: TrainingSet) -> np.ndarray | None:
     """How often to draw each image (N,), by SOLVER.REPEAT_THRESHOLD and BOXED_SHARE; None: equally often."""
     boxed = np.array([image_id in training_set.reviewed for image_id in training_set.dataset.image_ids])
-    threshold, share = cfg.solver.repeat_threshold, cfg.solver.boxed_share if boxed.any() else 0.0
+    threshold, share = solver.repeat_threshold, solver.boxed_share if boxed.any() else 0.0
     if not threshold and not share:
         return None
     labels = training_set.labels()
@@ -186,14 +193,14 @@ def build_train_loader(
     )
     samples = WeakDataset(
         dataset,
-        build_proposals(cfg, dataset, training_set.proposals),
+        build_proposals(cfg.datasets, dataset, training_set.proposals),
         transform,
         min_size=cfg.proposals.min_size,
         stride=stride,
         max_count=cfg.proposals.max_count,
         reviewed=reviewed,
         hints=training_set.hints,
-        tiling=build_tiling(cfg),
+        tiling=build_tiling(inputs),
     )
     return seeded_loader(
         samples,
@@ -201,38 +208,27 @@ def build_train_loader(
         **batch_options(cfg, start),
         window=cfg.solver.sort_window,
         shape=samples.shape,
-        repeats=draw_factors(cfg, training_set),
+        repeats=draw_factors(cfg.solver, training_set),
     )
 
 
-def build_tiling(cfg: Settings) -> Tiling | None:
+def build_tiling(inputs: InputSettings) -> Tiling | None:
     """How large images are cut, INPUT.TILE; None: they are not."""
-    inputs = cfg.input
     return Tiling(inputs.tile, inputs.tile_overlap, inputs.tiles_per_step) if inputs.tile else None
 
 
-def build_test_transforms(cfg: Settings) -> list[TestTransform]:
+def build_test_transforms(inputs: InputSettings) -> list[TestTransform]:
     """One for each test pass: each of INPUT.TEST_SIZES, flipped as well if INPUT.TEST_FLIP is True."""
-    inputs = cfg.input
     return [
-        TestTransform(size, test_side(cfg), max_size, flip, inputs.inclusive_rois)
-        for size, max_size in zip(inputs.test_sizes, test_max_sizes(cfg), strict=True)
+        TestTransform(size, test_side(inputs), inputs.max_size, flip, inputs.inclusive_rois)
+        for size in inputs.test_sizes
         for flip in ((False, True) if inputs.test_flip else (False,))
     ]
 
 
-def test_side(cfg: Settings) -> str:
+def test_side(inputs: InputSettings) -> str:
     """The side of an image to which INPUT.TEST_SIZES refer: "shortest" or "longest"."""
-    return cfg.input.side if cfg.input.test_side == "same" else cfg.input.test_side
-
-
-def test_max_sizes(cfg: Settings) -> list[int]:
-    """The maximum length of the longer side for each of INPUT.TEST_SIZES."""
-    inputs = cfg.input
-    caps = inputs.test_max_sizes
-    if len(caps) == 1:
-        caps = caps * len(inputs.test_sizes)
-    return [cap or inputs.max_size for cap in caps]
+    return inputs.side if inputs.test_side == "same" else inputs.test_side
 
 
 def build_test_loader(
@@ -245,8 +241,9 @@ def build_test_loader(
     Args:
         proposals: None: those of DATASETS.PROPOSALS are read.
     """
-    tiling = build_tiling(cfg)
-    passes = _test_dataset(cfg, dataset, build_test_transforms(cfg), proposals, tiling)
+    tiling = build_tiling(cfg.input)
+    proposals = build_proposals(cfg.datasets, dataset, proposals)
+    passes = _test_dataset(cfg.proposals, dataset, build_test_transforms(cfg.input), proposals, tiling)
     if tiling is not None:
         return (passes[index] for index in indices)
     return WorkerLoader(Subset(passes, indices), workers=cfg.datasets.workers, batch_size=None)
@@ -258,21 +255,21 @@ def build_snapshot_views(cfg: Settings, training_set: TrainingSet, indices: Sequ
     transform = TestTransform(
         inputs.train_sizes[0], inputs.side, inputs.max_size, flip=False, inclusive_rois=inputs.inclusive_rois
     )
-    passes = _test_dataset(cfg, training_set.dataset, [transform], training_set.proposals)
+    proposals = build_proposals(cfg.datasets, training_set.dataset, training_set.proposals)
+    passes = _test_dataset(cfg.proposals, training_set.dataset, [transform], proposals)
     return [cast(Views, passes[index]) for index in indices]  # without tiles
 
 
 def _test_dataset(
-    cfg: Settings,
+    limits: ProposalSettings,
     dataset: AnnotatedImages,
     transforms: Sequence[TestTransform],
-    proposals: Proposals | None,
+    proposals: Proposals,
     tiling: Tiling | None = None,
 ) -> TestDataset:
-    limits = cfg.proposals
     return TestDataset(
         dataset,
-        build_proposals(cfg, dataset, proposals),
+        proposals,
         transforms,
         min_size=limits.min_size,
         max_count=limits.max_count,

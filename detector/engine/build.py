@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from detector.config import Settings, with_values
-from detector.data.build import build_proposals, build_snapshot_views, build_test_loader, test_max_sizes
+from detector.config.settings import SolverSettings
+from detector.data.build import build_snapshot_views, build_test_loader
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.loader import is_large
 from detector.data.proposals import Proposals
@@ -30,26 +30,25 @@ from detector.utils.errors import ConfigError, UserError
 _WATCHED, _CANDIDATES = 4, 1000
 
 
-def wants_coco_metrics(cfg: Settings) -> bool:
-    """Whether TEST.METRICS asks for COCO's metrics; an error if the package that computes them is missing."""
-    wanted = cfg.test.metrics == "coco" or (cfg.test.metrics == "auto" and cfg.datasets.format == "coco")
+def wants_coco_metrics(metrics: str, form: str) -> bool:
+    """Whether TEST.METRICS, with DATASETS.FORMAT, asks for COCO's metrics.
+
+    Raises:
+        MissingPackage: the package that computes them.
+    """
+    wanted = metrics == "coco" or (metrics == "auto" and form == "coco")
     if wanted:
         require_pycocotools()
     return wanted
 
 
-def build_precision(cfg: Settings, device: torch.device) -> Precision:
-    """PRECISION on a device."""
-    return Precision(cfg.precision, device)
-
-
-def accumulated_batches(cfg: Settings) -> int:
+def accumulated_batches(solver: SolverSettings) -> int:
     """Batches per step of each process.
 
     Raises:
         ConfigError: SOLVER.IMAGES_PER_STEP cannot be shared by the processes.
     """
-    solver, processes = cfg.solver, world_size()
+    processes = world_size()
     if solver.images_per_step == 0:
         return solver.accumulate
     accumulate, rest = divmod(solver.images_per_step, solver.images_per_batch * processes)
@@ -62,20 +61,20 @@ def accumulated_batches(cfg: Settings) -> int:
     return accumulate
 
 
-def images_per_step(cfg: Settings) -> int:
+def images_per_step(solver: SolverSettings) -> int:
     """Images per step of all processes together."""
-    return cfg.solver.images_per_batch * accumulated_batches(cfg) * world_size()
+    return solver.images_per_batch * accumulated_batches(solver) * world_size()
 
 
-def base_lr(cfg: Settings) -> float:
-    """SOLVER.BASE_LR, scaled with the images per step as LR_SCALING says."""
-    scale = images_per_step(cfg) / cfg.solver.lr_images if cfg.solver.lr_scaling == "linear" else 1
-    return cfg.solver.base_lr * scale
+def base_lr(solver: SolverSettings) -> float:
+    """BASE_LR, scaled with the images per step as LR_SCALING says."""
+    scale = images_per_step(solver) / solver.lr_images if solver.lr_scaling == "linear" else 1
+    return solver.base_lr * scale
 
 
-def build_optimizer(cfg: Settings, model: nn.Module) -> Optimizer:
+def build_optimizer(solver: SolverSettings, model: nn.Module) -> Optimizer:
     """The optimizer over the model's trainable parameters."""
-    solver, drop_block = cfg.solver, "box_features.drop_block"
+    drop_block = "box_features.drop_block"
     factors = {
         "backbone": solver.backbone_lr_factor,
         "head.refinements": solver.refinement_lr_factor,
@@ -83,7 +82,7 @@ def build_optimizer(cfg: Settings, model: nn.Module) -> Optimizer:
     }
     groups = parameter_groups(
         model,
-        base_lr=base_lr(cfg),
+        base_lr=base_lr(solver),
         weight_decay=solver.weight_decay,
         lr_factors={name: factor for name, factor in factors.items() if factor != 1},
         gammas={drop_block: solver.drop_block_gamma} if solver.drop_block_gamma else {},
@@ -97,9 +96,8 @@ def build_optimizer(cfg: Settings, model: nn.Module) -> Optimizer:
     return AdamW(groups, fused=fused)
 
 
-def build_lr_factor(cfg: Settings) -> Callable[..., float]:
+def build_lr_factor(solver: SolverSettings) -> Callable[..., float]:
     """The function :func:`lr_factor` with the schedule of SOLVER."""
-    solver = cfg.solver
     return partial(
         lr_factor,
         max_iter=solver.max_iter,
@@ -111,15 +109,14 @@ def build_lr_factor(cfg: Settings) -> Callable[..., float]:
     )
 
 
-def build_train_options(cfg: Settings) -> TrainOptions:
-    """SEED and SOLVER as the options of the training loop."""
-    solver = cfg.solver
+def build_train_options(solver: SolverSettings, seed: int) -> TrainOptions:
+    """The options of the training loop."""
     return TrainOptions(
-        seed=cfg.seed,
+        seed=seed,
         max_iter=solver.max_iter,
-        lr_factor=build_lr_factor(cfg),
-        accumulate=accumulated_batches(cfg),
-        gradient_factor=images_per_step(cfg) if solver.gradient_reduction == "sum" else 1.0,
+        lr_factor=build_lr_factor(solver),
+        accumulate=accumulated_batches(solver),
+        gradient_factor=images_per_step(solver) if solver.gradient_reduction == "sum" else 1.0,
         scale_momentum=solver.scale_momentum,
         clip_norm=solver.clip_norm,
         log_period=solver.log_period,
@@ -141,7 +138,7 @@ def build_snapshots(cfg: Settings, training_set: TrainingSet) -> Snapshots | Non
         [views[k] for k in usable],
         [dataset.read_image(indices[k]) for k in usable],
         dataset.class_names,
-        build_refinement(cfg),
+        build_refinement(cfg.model.method, cfg.clusters),
         cfg.solver.picture_period,
     )
 
@@ -157,17 +154,16 @@ def build_running_ap(
     if test_set is None or proposals is None or not cfg.solver.ap_share:
         return None
     try:
-        build_proposals(cfg, test_set, proposals)
+        proposals.check(test_set)
     except UserError:  # the test says so
         return None
-    middle = len(cfg.input.test_sizes) // 2
+    sizes = cfg.input.test_sizes
     one_pass = {
-        "INPUT.TEST_SIZES": (cfg.input.test_sizes[middle],),
-        "INPUT.TEST_MAX_SIZES": (test_max_sizes(cfg)[middle],),
+        "INPUT.TEST_SIZES": (sizes[len(sizes) // 2],),
         "INPUT.TEST_FLIP": False,
         "DATASETS.WORKERS": 0,
     }
-    once, postprocess = with_values(cfg, one_pass), build_postprocess(cfg)
+    once, postprocess = with_values(cfg, one_pass), build_postprocess(cfg.test)
 
     def detect(model: nn.Module, indices: Sequence[int]) -> Iterator[Detections]:
         loader = build_test_loader(once, test_set, indices, proposals)

@@ -130,7 +130,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} was written by detector {version}, this is {__version__}: install that one")
     if name := non_finite(state):
         raise DamagedCheckpoint(
-            f"checkpoint {path} is of no use: {name} is not finite, because training diverged; "
+            f"checkpoint {path} cannot be used: {name} is not finite, because training diverged; "
             "use an earlier one, or train again with a lower SOLVER.BASE_LR"
         )
     return state
@@ -184,7 +184,9 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
     if "optimizer" not in checkpoint:
         raise UserError(f"{path} has weights only; resuming needs a file of the checkpoints folder")
     groups, saved = optimizer.state_dict()["param_groups"], checkpoint["optimizer"]
-    parameters = dict(enumerate(each for group in optimizer.param_groups for each in group["params"]))
+    parameters = dict(
+        enumerate(parameter for group in optimizer.param_groups for parameter in group["params"])
+    )
     expected = _OPTIMIZER_STATE.get(type(optimizer).__name__)
     with reading(path, "checkpoint"):  # names the file where the state has another form
         if [len(group["params"]) for group in saved["param_groups"]] != [len(g["params"]) for g in groups]:
@@ -195,7 +197,7 @@ def restore_optimizer(optimizer: Optimizer, checkpoint: dict[str, Any], path: Pa
             if expected is not None and values.keys() != expected:
                 kept = shortened([str(name) for name in values])
                 raise UserError(
-                    f"it is of another optimizer: it keeps {kept} of a parameter, "
+                    f"it was saved by another optimizer, which keeps {kept} for each parameter; "
                     f"{type(optimizer).__name__} keeps {', '.join(sorted(expected))}"
                 )
             for name, value in values.items():

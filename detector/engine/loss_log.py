@@ -86,7 +86,9 @@ def _non_finite(scalars: Sequence[_Scalar]) -> NonFiniteLoss | None:
         return None
     step, name, image_ids, value = scalars[bad[0]]
     if len(bad) == len(scalars):
-        return NonFiniteLoss.at(step, f"{name} is {value}", [i for each in scalars for i in each.image_ids])
+        return NonFiniteLoss.at(
+            step, f"{name} is {value}", [i for losses in scalars for i in losses.image_ids]
+        )
     return NonFiniteLoss.at(step, f"{name} is {value} on rank {bad[0]}", image_ids)
 
 

@@ -97,7 +97,7 @@ def _score(
     rows = len(batch.rois) // len(samples)  # each is a view of the same proposals
     scores, deltas = outputs.scores().split(rows), outputs.deltas
     if deltas is None:
-        return [(each, None) for each in scores]
+        return [(whole, None) for whole in scores]
     flip = deltas.new_tensor([-1, 1, 1, 1])
     unflipped = [
         each * flip if sample.flipped else each

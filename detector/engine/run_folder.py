@@ -1,7 +1,7 @@
 """A run folder: how a run begins there, resumes, and records what it was made with."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -78,8 +78,8 @@ def resume_run(
     if newest is None:
         return Progress()
     path, checkpoint = newest
-    check_batches(checkpoint, accumulated_batches(cfg))
-    check_class_names(cfg, checkpoint, path)
+    check_batches(checkpoint, accumulated_batches(cfg.solver))
+    check_class_names(cfg.datasets.classes, checkpoint, path)
     with reading(path, "checkpoint"):
         changes = check_resumable(checkpoint["config"], cfg, training)
     for line in changes:
@@ -87,8 +87,8 @@ def resume_run(
     return restore(checkpoint, path, model, optimizer, precision.scaler)
 
 
-def check_class_names(cfg: Settings, checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Compare DATASETS.CLASSES with the classes that a checkpoint was trained with, as its config says.
+def check_class_names(classes: Sequence[str], checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Compare DATASETS.CLASSES, `classes`, with those that a checkpoint was trained with, as its config says.
 
     The shapes of the weights do not tell: the same names in another order would give every box a wrong label.
 
@@ -97,7 +97,7 @@ def check_class_names(cfg: Settings, checkpoint: Mapping[str, Any], path: Path) 
     """
     with reading(path, "checkpoint"):
         saved = parse_cfg(checkpoint["config"], "its config").datasets.classes
-    pairs = enumerate(zip_longest(saved, cfg.datasets.classes), start=1)
+    pairs = enumerate(zip_longest(saved, classes), start=1)
     differing = [f"class {i} is {old!r} there and {new!r} here" for i, (old, new) in pairs if old != new]
     if saved and differing:
         raise ConfigError(
@@ -162,12 +162,13 @@ def check_same_start(start: int) -> None:
 
 @contextmanager
 def hint_at_resume(*folders: Path) -> Iterator[None]:
-    """On Ctrl-C, say where the same command with --resume continues: run folders, in their order."""
+    """On Ctrl-C, say where the same command continues: run folders, in their order."""
     try:
         yield
     except KeyboardInterrupt:
         if is_main():
             saved = [path for folder in folders for path in list_checkpoints(folder)]
             where = f"resumes from {saved[-1]}" if saved else "starts over, as there is no checkpoint yet"
-            logger.error("give the same command with --resume (resume=True in Python): it %s", where)
+            needs = "train without --to, self-train and the tools need --resume, Python resume=True"
+            logger.error("the same command %s (%s)", where, needs)
         raise

@@ -97,7 +97,7 @@ class RunningAP:
         """AP50 of some images in percent; None: none of them shows an object, or scores are not finite."""
         began, training = time.perf_counter(), model.training
         try:
-            found = [each.to("cpu") for each in self._detect(model.eval(), images)]
+            found = [detections.to("cpu") for detections in self._detect(model.eval(), images)]
         except UserError:
             return None  # the next step fails on the same weights, and says where
         finally:

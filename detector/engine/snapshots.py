@@ -36,7 +36,7 @@ class Snapshots:
         model.eval()
         seen = [attend(model, views, self.refinement) for views in self.views]
         model.train()
-        if not all(each.scores.isfinite().all() for each in seen):
+        if not all(attention.scores.isfinite().all() for attention in seen):
             return  # the next step raises NonFiniteLoss, which names the images
         save_attention(folder / "snapshots" / f"{iteration:06d}.npz", seen)
         for image, each in zip(self.images, seen, strict=True):

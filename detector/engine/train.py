@@ -17,13 +17,13 @@ from detector.engine.build import (
     accumulated_batches,
     base_lr,
     build_optimizer,
-    build_precision,
     build_running_ap,
     build_snapshots,
     build_train_options,
     images_per_step,
 )
 from detector.engine.loop import make_steps
+from detector.engine.precision import Precision
 from detector.engine.run_folder import (
     check_same_data,
     check_same_start,
@@ -35,7 +35,7 @@ from detector.engine.run_folder import (
     start_run,
 )
 from detector.modeling.backbones.build import load_pretrained
-from detector.modeling.build import build_criterion, build_model
+from detector.modeling.build import WETECTRON, build_criterion, build_model
 from detector.utils.distributed import find_device, is_main, process_group, restarts, sync_errors, world_size
 from detector.utils.errors import check_path
 from detector.utils.folder_lock import folder_lock
@@ -78,16 +78,16 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
             dataset = training_set.dataset
             cfg = name_classes(cfg, dataset)
             model = build_model(cfg).to(device)
-            optimizer = build_optimizer(cfg, model)
-            precision = build_precision(cfg, device)
+            optimizer = build_optimizer(cfg.solver, model)
+            precision = Precision(cfg.precision, device)
             progress = resume_run(cfg, folder, model, optimizer, precision, "weak")
             data = training_set.describe()
             if progress.iteration:
                 check_same_data(folder, data)
             else:
-                load_pretrained(cfg, model)
+                load_pretrained(cfg.model, cfg.input, model)
             # Batches that all processes have made.
-            position = progress.iteration * accumulated_batches(cfg) * world_size()
+            position = progress.iteration * accumulated_batches(cfg.solver) * world_size()
             batches = build_train_loader(cfg, training_set, stride=model.backbone.stride, start=position)
             snapshots = build_snapshots(cfg, training_set)
             test_set = find_test_set(cfg, dataset) if is_main() else None
@@ -105,7 +105,7 @@ def train(config: str | Path, overrides: Overrides = (), *, resume: bool = False
                 build_criterion(cfg),
                 optimizer,
                 batches,
-                build_train_options(cfg),
+                build_train_options(cfg.solver, cfg.seed),
                 folder=folder,
                 precision=precision,
                 snapshots=snapshots,
@@ -122,10 +122,10 @@ def describe(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module, de
     """Log what the config amounts to."""
     solver, method = cfg.solver, cfg.model.method
     parts = [] if method == "wsddn" else [f"{cfg.model.streams} refinement streams"]
-    where = "boxes of each stream" if cfg.model.regression.per_stream else "regression branch"
+    where = "boxes of each stream" if method == WETECTRON else "regression branch"
     parts += [where] if cfg.model.regression.enabled else []
     parts += ["concrete drop block"] if cfg.model.drop_block.enabled else []
-    images = images_per_step(cfg)
+    images = images_per_step(cfg.solver)
     epochs = solver.max_iter * images / len(dataset)
     parameters = sum(p.numel() for p in model.parameters())
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -139,12 +139,14 @@ def describe(cfg: Settings, dataset: AnnotatedImages, model: torch.nn.Module, de
     logger.info("parameters  %.2f million, %.2f million trained", parameters / 1e6, trained / 1e6)
     logger.info(
         "batch       %d images per step (%d at a time, %d times%s), gradients %s",
-        *(images, solver.images_per_batch, accumulated_batches(cfg)),
+        *(images, solver.images_per_batch, accumulated_batches(cfg.solver)),
         f", in {world_size()} processes" if world_size() > 1 else "",
         "summed" if solver.gradient_reduction == "sum" else "averaged",
     )
     logger.info("steps       %d, %.1f epochs", solver.max_iter, epochs)
-    logger.info("optimizer   %s, learning rate %g, %s", solver.optimizer, base_lr(cfg), solver.schedule)
+    logger.info(
+        "optimizer   %s, learning rate %g, %s", solver.optimizer, base_lr(cfg.solver), solver.schedule
+    )
     if solver.lr_scaling == "linear":
         logger.info("            scaled from %g for %d images per step", solver.base_lr, solver.lr_images)
     logger.info(

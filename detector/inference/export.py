@@ -124,12 +124,12 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
     """
     worst = torch.zeros(())
     with torch.no_grad():
-        for each in inputs:
-            (scores, boxes), (others, moved) = ours(*each), other(*each)
+        for batch in inputs:
+            (scores, boxes), (others, moved) = ours(*batch), other(*batch)
             if scores.shape != others.shape or boxes.shape != moved.shape:
                 raise UserError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")
             if len(scores):
-                side = max(each[0].shape[2:])
+                side = max(batch[0].shape[2:])
                 for difference in (scores - others, (boxes - moved) / side):
                     worst = torch.maximum(worst, difference.abs().max())  # unlike max(), of NaN as well
     return float(worst)
@@ -170,9 +170,9 @@ def typical_difference(found: Sequence[tuple[Tensor, Tensor]]) -> float:
     Args:
         found: of each image (3, H, W), itself and the differences (D,) of its detections.
     """
-    some = [each for _, each in found if len(each)]
-    varied = [each for image, each in found if len(each) and not _is_striped(image)]
-    worst = [each.quantile(0.5) for each in some]
+    some = [differences for _, differences in found if len(differences)]
+    varied = [differences for image, differences in found if len(differences) and not _is_striped(image)]
+    worst = [differences.quantile(0.5) for differences in some]
     if varied:
         every = torch.cat(varied).sort().values
         worst.append(every[int(0.99 * (len(every) - 1))])

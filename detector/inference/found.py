@@ -32,7 +32,7 @@ class Found(Detections):
             UserError, OSError: there is no image, or its file is gone or was changed to another size.
         """
         if self.image is None:
-            raise UserError("these detections know no image: those of a predictor's call do")
+            raise UserError("these detections have no image to draw on: draw those that a predictor returns")
         return draw_detections(open_image(self.image), self, None, self.class_names, score_threshold=0.0)
 
     def show(self) -> None:

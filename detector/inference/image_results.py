@@ -65,8 +65,8 @@ def test_images(
     """
     path = path.with_name(f"{path.name}-{key[:16]}")
     found: dict[str, Any] = {}
-    for each in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
-        found |= {record["image_id"]: record for record in read_records(each)}
+    for file in sorted(path.parent.glob(f"{path.name}.*.jsonl")):
+        found |= {record["image_id"]: record for record in read_records(file)}
     gather(None)  # all have read before one writes
     left = [index for index, image_id in enumerate(image_ids) if image_id not in found]
     own, added = left[rank() :: world_size()], []

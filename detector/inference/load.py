@@ -13,8 +13,8 @@ from detector.config.yaml_files import Overrides
 from detector.data.build import build_test_transforms, build_tiling
 from detector.data.proposals.search import make_finder
 from detector.data.proposals.tiled import TiledSearch
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import how_to_make, load_checkpoint
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.inference.measured import stands_for
 from detector.inference.predictor import Predictor, WeakPredictor
@@ -90,24 +90,24 @@ def build_predictor(
         return Predictor(
             model.to(device),
             cfg.datasets.classes,
-            postprocess=build_student_postprocess(cfg, score_threshold),
-            precision=build_precision(cfg, device),
-            tiling=build_tiling(cfg),
+            postprocess=build_student_postprocess(cfg.test, score_threshold),
+            precision=Precision(cfg.precision, device),
+            tiling=build_tiling(cfg.input),
         )
     find, _ = make_finder(
         cfg.proposals.mode, cfg.proposals.longest_side, cfg.proposals.min_region, cfg.proposals.sides
     )
-    tiling = build_tiling(cfg)
+    tiling = build_tiling(cfg.input)
     return WeakPredictor(
         model.to(device),
         cfg.datasets.classes,
         find=find if tiling is None else TiledSearch(find, tiling),
-        transforms=build_test_transforms(cfg),
-        postprocess=build_postprocess(cfg, score_threshold),
+        transforms=build_test_transforms(cfg.input),
+        postprocess=build_postprocess(cfg.test, score_threshold),
         min_size=cfg.proposals.min_size,
         max_count=cfg.proposals.max_count,
         tiling=tiling,
-        precision=build_precision(cfg, device),
+        precision=Precision(cfg.precision, device),
     )
 
 
@@ -120,7 +120,7 @@ def read_run(
     cfg = parse_cfg(checkpoint["config"], f"the config in {file}", overrides)
     if not cfg.datasets.classes:
         raise UserError(f"{file}: its config names no classes (DATASETS.CLASSES)")
-    check_class_names(cfg, checkpoint, file)
+    check_class_names(cfg.datasets.classes, checkpoint, file)
     return file, checkpoint, cfg
 
 

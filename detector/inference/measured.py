@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from detector.config import Settings, load_cfg
+from detector.config import load_cfg
+from detector.config.settings import DatasetSettings
 from detector.data.datasets.image_labels import find_table
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
@@ -80,14 +81,14 @@ def stands_for(run: Path) -> tuple[Literal["weak", "student"], str]:
     )
 
 
-def how_to_measure(cfg: Settings, run: Path) -> list[str]:
+def how_to_measure(data: DatasetSettings, run: Path) -> list[str]:
     """The commands that measure the boxes of a run whose test split has none: label, import, test.
 
     Only tables of image labels can be without boxes. A person corrects the boxes between the first two.
     """
-    if cfg.datasets.format != "image_labels":
+    if data.format != "image_labels":
         return []
-    table = nearby(find_table(cfg.datasets.root, cfg.datasets.test_split))
+    table = nearby(find_table(data.root, data.test_split))
     output = nearby(run if run.is_dir() else run.parent) / "boxes_to_correct"
     chosen = ("--count", TO_MEASURE, "--format", "label-studio")
     commands: list[tuple[object, ...]] = [
@@ -106,7 +107,7 @@ def left_to_measure(run: Path) -> list[str]:
         return []
     if read_json(folder / "metrics.json").get("mAP50") is not None:
         return []
-    return how_to_measure(load_cfg(folder / "config.yaml"), run)
+    return how_to_measure(load_cfg(folder / "config.yaml").datasets, run)
 
 
 def unmeasured(metrics: Mapping[str, Any], test_name: str) -> str:

@@ -20,8 +20,11 @@ def main(network: str, *pictures: str) -> None:
     session = onnxruntime.InferenceSession(network, providers=["CPUExecutionProvider"])
     for picture in pictures:
         turned = ImageOps.exif_transpose(Image.open(picture)).convert("RGB")
-        image = np.ascontiguousarray(np.asarray(turned).transpose(2, 0, 1))  # (3, H, W) uint8
-        for box, score, label in zip(*session.run(None, {"image": image}), strict=True):
+        images = np.asarray(turned).transpose(2, 0, 1)[
+            None
+        ]  # (1, 3, H, W) uint8; a batch is padded to one size
+        inputs = {"images": np.ascontiguousarray(images), "sizes": np.array([images.shape[2:]])}
+        for box, score, label, _ in zip(*session.run(None, inputs), strict=True):
             if score > 0.3:
                 print(picture, classes[label], f"{score:.2f}", *box.round().astype(int))
 

@@ -12,6 +12,7 @@ from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.images import open_image
 from detector.evaluation.voc import voc_ap
 from detector.inference.export import Network, disable_telemetry
+from detector.inference.exported_student import INPUTS, pad_images
 from detector.inference.results import annotations
 from detector.structures import Detections
 from detector.utils.errors import MissingPackage
@@ -45,7 +46,9 @@ def quantize_onnx(path: Path, quantized: Path, images: Iterable[Tensor]) -> None
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             image = next(self.left, None)
-            return None if image is None else {"image": image.numpy()}
+            if image is None:
+                return None
+            return {name: each.numpy() for name, each in zip(INPUTS, pad_images([image]), strict=True)}
 
     model = onnx.load(path)
     weights = {node.name: node.input[1] for node in model.graph.node if node.op_type == "Conv"}
@@ -61,7 +64,7 @@ def quantize_onnx(path: Path, quantized: Path, images: Iterable[Tensor]) -> None
                 quant_format=QuantFormat.QDQ,
                 op_types_to_quantize=["Conv"],
                 nodes_to_exclude=[
-                    name for name, weight in weights.items() if any(each in weight for each in _OUTPUTS)
+                    name for name, weight in weights.items() if any(output in weight for output in _OUTPUTS)
                 ],
                 per_channel=True,
                 activation_type=QuantType.QUInt8,
@@ -80,7 +83,7 @@ def mean_ap(network: Network, dataset: AnnotatedImages, most: int) -> tuple[floa
     truth = dict(list(annotations(dataset).items())[:most])
     found = []
     for index in truth:
-        boxes, scores, labels = network(open_image(dataset.image_path(index)))
+        boxes, scores, labels, _ = network(*pad_images([open_image(dataset.image_path(index))]))
         found.append(Detections(dataset.image_ids[index], boxes, scores, labels))
     if not truth:
         return float("nan"), 0

@@ -27,11 +27,11 @@ LEARNED_WELL = 90.0  # the mean image AP, in percent, below which to doubt
 OWN_TEST = "the run's own test"  # the key of its outputs
 
 
-def find_run_folder(config_file: Path, cfg: Settings) -> Path:
+def find_run_folder(config_file: Path, output_dir: str) -> Path:
     """The folder of a run's config.yaml, even if the run was moved; for other configs, their OUTPUT_DIR."""
     folder = run_folder(config_file)
-    overridden = cfg.output_dir != load_cfg(config_file).output_dir
-    return Path(cfg.output_dir) if folder is None or overridden else folder
+    overridden = output_dir != load_cfg(config_file).output_dir
+    return Path(output_dir) if folder is None or overridden else folder
 
 
 def choose_outputs(cfg: Settings, folder: Path, weights: Path, key: str, student: bool) -> OutputFolder:

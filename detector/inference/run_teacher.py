@@ -84,8 +84,8 @@ def as_row(
     image = {"file_name": image_id, "height": height, "width": width}
     image |= {"orientation": UPRIGHT if upright else STORED}
     boxes = [
-        {"box": [round(side, 2) for side in each.box], "score": round(each.score, 5)}
-        | ({} if each.label is None else {"label": each.label})
-        for each in found
+        {"box": [round(side, 2) for side in box.box], "score": round(box.score, 5)}
+        | ({} if box.label is None else {"label": box.label})
+        for box in found
     ]
     return {"image": image, "boxes": boxes}

@@ -15,8 +15,9 @@ from detector.data.loader import is_large
 from detector.data.proposals import load_proposals
 from detector.data.reviewed import label_counts
 from detector.data.training_set import describe_truth
-from detector.engine.build import build_precision, wants_coco_metrics
+from detector.engine.build import wants_coco_metrics
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.pictures import write_pictures
 from detector.evaluation.summary import encode_detections, encode_json, metrics_table
@@ -89,7 +90,7 @@ def run_test(
     """The folder with the results, and the metrics; see :func:`evaluate`."""
     file = find_config(config if weights else choose_run(config, model))
     cfg = load_cfg(file, overrides)
-    folder = find_run_folder(file, cfg)
+    folder = find_run_folder(file, cfg.output_dir)
     with (
         warnings.catch_warnings(),  # the log takes them until the test has ended
         process_group(find_device(cfg.device), timeout=3600.0),  # another may have more proposals
@@ -112,10 +113,10 @@ def test(
     with ExitStack() as stack:
         with sync_errors():
             checkpoint = load_checkpoint(weights)
-            with_coco = wants_coco_metrics(cfg)
+            with_coco = wants_coco_metrics(cfg.test.metrics, cfg.datasets.format)
             train_set = build_dataset(cfg, cfg.datasets.train_split)
             cfg = name_classes(cfg, train_set)
-            check_class_names(cfg, checkpoint, weights)
+            check_class_names(cfg.datasets.classes, checkpoint, weights)
             student = is_student(checkpoint)
             key = results_key(cfg, weights, student)
             outputs = choose_outputs(cfg, folder, weights, key, student)
@@ -131,12 +132,12 @@ def test(
         logger.info("testing %s, %s, after %d steps", weights, network, checkpoint["iteration"])
         if outputs.folder != folder:
             logger.info("other weights or keys than the run's own: the results go to %s", outputs.folder)
-        precision, metrics = build_precision(cfg, device), None
+        precision, metrics = Precision(cfg.precision, device), None
         proposals = None if student else load_proposals(cfg.datasets.proposals)
         results = test_images(
             lambda left: predict_all(cfg, model, test_set, left, precision, proposals),
             test_set.image_ids,
-            build_student_postprocess(cfg) if student else build_postprocess(cfg),
+            build_student_postprocess(cfg.test) if student else build_postprocess(cfg.test),
             path=outputs.folder / "results" / "test",
             key=key,
         )
@@ -157,7 +158,7 @@ def test(
                 metrics["truth"] = describe_truth(test_set, train_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
                 write_figures(
-                    cfg, outputs, metrics, [each.detections for each in results], test_set, train_set
+                    cfg, outputs, metrics, [result.detections for result in results], test_set, train_set
                 )
                 remove_results(outputs.folder / "results", key)
         return outputs.folder, gather(metrics)[0]

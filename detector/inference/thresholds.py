@@ -30,7 +30,7 @@ def choose(test_set: AnnotatedImages, detections: Sequence[Detections]) -> list[
     """Thresholds from the detections in all images of the test split; see :func:`choose_thresholds`."""
     labels, indices = torch.from_numpy(test_set.all_labels()), range(len(test_set))  # (N, C) bool
     unknown = [test_set.unknown(index) for index in indices]
-    known = [torch.ones_like(labels[0]) if each is None else ~each for each in unknown]
+    known = [torch.ones_like(labels[0]) if row is None else ~row for row in unknown]
     truth = [test_set.annotation(index) for index in indices]
     return choose_thresholds(detections, truth, labels, torch.stack(known))
 
@@ -89,7 +89,9 @@ def find_thresholds(
     """(C,) float32: a number for every class, or what was chosen for the weights, else `fallback`."""
     if score_threshold == "auto":
         chosen = of_checkpoint(weights, class_names)
-        values = [fallback] * len(class_names) if chosen is None else [each.value for each in chosen]
+        values = (
+            [fallback] * len(class_names) if chosen is None else [threshold.value for threshold in chosen]
+        )
         return torch.tensor(values, dtype=torch.float32)
     return torch.full((len(class_names),), float(score_threshold))
 

@@ -146,7 +146,7 @@ def read_tags(labels: Path, root: Path) -> tuple[list[Row], ErrorList]:
     if labels.suffix.lower() not in SHEET_SUFFIXES or labels.stem in (TRAIN, VAL):
         return read_table(labels)
     found = read_sheet_source(labels, root)
-    rows = [Row(each.line, each.entry, each.labels, each.boxes, each.unknown) for each in found]
+    rows = [Row(row.line, row.entry, row.labels, row.boxes, row.unknown) for row in found]
     return rows, ErrorList(labels)
 
 
@@ -263,7 +263,7 @@ def _warn_of_strangers(path: Path, found: Sequence[ReviewImage], images: str | P
                 stacklevel=3,
             )
         return
-    strangers = [each.name for each in found if not in_any_form(Path(images, each.name)).is_file()]
+    strangers = [image.name for image in found if not in_any_form(Path(images, image.name)).is_file()]
     if len(strangers) == len(found):
         raise UserError(
             f"{path}: none of its {len(found)} images is below {images}, such as {strangers[0]!r}"
@@ -301,7 +301,7 @@ def _label_rows(
             continue
         _, scores = scored
         labels, unknown = (
-            torch.tensor([each in tags for each in names]) for tags in (row.labels, row.unknown)
+            torch.tensor([label in tags for label in names]) for tags in (row.labels, row.unknown)
         )
         found, doubtful = tagged_boxes(scores, labels, unknown, thresholds=thresholds)
         missing += len(set(row.labels)) - len({names[i] for i in found.labels.tolist()} & set(row.labels))

@@ -17,8 +17,8 @@ from detector.data.formats import ReviewImage, review_image
 from detector.data.loader import collate, read_parts
 from detector.data.reviewed import find_id
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_precision
 from detector.engine.passes import predict
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names, start_run
 from detector.inference.load import find_checkpoint, load, read_run
 from detector.inference.thresholds import find_thresholds
@@ -112,7 +112,7 @@ def _suggest(
     chosen = [found.images[row] for row in rows]
     if drawing != weights:
         drawn = student_boxes(drawing, training_set, [left[row] for row in rows], str(device))
-        chosen = [each.image for each in drawn]
+        chosen = [boxes.image for boxes in drawn]
     image_ids = (find_id(image.name, dataset.image_ids) for image in chosen)
     outputs.write("images.txt", "".join(f"{image_id}\n" for image_id in image_ids).encode())
     for name, content in encode_all(formats, chosen, dataset.class_names, folder):
@@ -158,7 +158,7 @@ def assess(
         by: one of `RULES`.
     """
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
-    precision, features = build_precision(cfg, device), []
+    precision, features = Precision(cfg.precision, device), []
     weak = _network(cfg, "weak").to(device).eval()
     assert isinstance(weak, WeakRCNN)
     thresholds = find_thresholds(
@@ -281,7 +281,7 @@ def best_candidates(scores: Scores, labels: Tensor, count: int = 200) -> Tensor:
 def _network(cfg: Settings, model: Model) -> WeakRCNN | Student:
     """A network of the run folder, built from the config of its checkpoint."""
     file, checkpoint, own = read_run(cfg.output_dir, model=model)
-    check_class_names(cfg, checkpoint, file)
+    check_class_names(cfg.datasets.classes, checkpoint, file)
     return restore_network(own, checkpoint, file, model)
 
 

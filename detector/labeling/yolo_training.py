@@ -71,12 +71,12 @@ def write_yolo_training(
             rows = read_tags(table, table.parent)[0]
             drawn = {picture_name(row.file): row for row in rows}
             found[split] = [
-                each if (boxes := drawn[each.name].boxes) is None else replace(each, boxes=boxes)
-                for each in images
+                image if (boxes := drawn[image.name].boxes) is None else replace(image, boxes=boxes)
+                for image in images
             ]
-            for flat, each in _flat_names(found[split], table).items():
-                source = in_any_form(table.parent / drawn[each.name].file)
-                for name, content in _files(split, flat, each, source, class_names):
+            for flat, image in _flat_names(found[split], table).items():
+                source = in_any_form(table.parent / drawn[image.name].file)
+                for name, content in _files(split, flat, image, source, class_names):
                     outputs.write(name, content)
         names = dict(enumerate(class_names))
         # Without `path`, folders are relative to data.yaml, wherever that is.

@@ -1,5 +1,6 @@
 """Translations of our ops to ONNX; needs onnxscript."""
 
+import operator
 from collections.abc import Callable
 
 import torch
@@ -20,7 +21,13 @@ def translations() -> dict[Callable, Callable]:
         ops.roi_pool_forward.default: _roi_pool,
         ops.nms.default: _nms,
         torch.ops.aten.group_norm.default: _group_norm,
+        operator.le: _at_most,
     }
+
+
+def _at_most(size, bound):
+    """torch compares sizes with bounds beyond int64, which ONNX cannot write, and does not use the result."""
+    return op.LessOrEqual(size, min(bound, 2**63 - 1) if isinstance(bound, int) else bound)
 
 
 def _group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from detector.config import Settings
+from detector.config.settings import ClusterSettings, ModelSettings, TestSettings
 from detector.modeling.backbones.build import build_backbone
 from detector.modeling.box_features import BoxFeatures
 from detector.modeling.criterion import Criterion
@@ -31,10 +32,21 @@ from detector.modeling.regression import (
 from detector.modeling.weak_rcnn import WeakRCNN, compile_model
 from detector.structures import Detections, Scores
 
+WETECTRON = "mist_wetectron"  # MODEL.METHOD of the code of MIST's authors, github.com/NVlabs/wetectron
+_WETECTRON_DROP_BLOCK: dict[str, Any] = {
+    "gradient_factor": 0.01,
+    "width": 512,
+    "norm": "batch",
+    "bound": "scale",
+    "rescale": "batch",
+}
+
 
 def build_model(cfg: Settings) -> WeakRCNN:
     """The detector with random weights."""
-    backbone = build_backbone(cfg)
+    backbone = build_backbone(
+        cfg.model.backbone, image_by_image=cfg.precision == "float32", last_relu=cfg.model.method != WETECTRON
+    )
     options = cfg.model.box_features
     box_features = BoxFeatures(
         backbone.out_channels,
@@ -44,7 +56,7 @@ def build_model(cfg: Settings) -> WeakRCNN:
         widths=options.widths,
         dropout=options.dropout,
         drop_cells=options.drop_cells,
-        drop_block=build_drop_block(cfg, backbone.out_channels),
+        drop_block=build_drop_block(cfg.model, backbone.out_channels),
         context=options.context,
         chunk=options.chunk,
     )
@@ -63,7 +75,7 @@ def build_model(cfg: Settings) -> WeakRCNN:
         box_features,
         head,
         image_head,
-        build_regression(cfg, box_features.out_features),
+        build_regression(cfg.model, num_classes, box_features.out_features),
         pixel_mean=cfg.input.mean,
         pixel_std=cfg.input.std,
         recompute_backbone=cfg.model.backbone.recompute,
@@ -75,9 +87,9 @@ def build_model(cfg: Settings) -> WeakRCNN:
     return model
 
 
-def build_drop_block(cfg: Settings, channels: int) -> ConcreteDropBlock | None:
+def build_drop_block(model: ModelSettings, channels: int) -> ConcreteDropBlock | None:
     """MIST's concrete drop block for pooled features (N, channels, S, S); None: it is disabled."""
-    options = cfg.model.drop_block
+    options = model.drop_block
     if not options.enabled:
         return None
     return ConcreteDropBlock(
@@ -85,37 +97,34 @@ def build_drop_block(cfg: Settings, channels: int) -> ConcreteDropBlock | None:
         share=options.share,
         size=options.size,
         temperature=options.temperature,
-        gradient_factor=options.gradient_factor,
-        width=options.width,
-        norm=options.norm,
-        bound=options.bound,
-        rescale=options.rescale,
+        **(_WETECTRON_DROP_BLOCK if model.method == WETECTRON else {}),
     )
 
 
-def build_regression(cfg: Settings, in_features: int) -> RegressionBranch | StreamRegression | None:
+def build_regression(
+    model: ModelSettings, num_classes: int, in_features: int
+) -> RegressionBranch | StreamRegression | None:
     """The module that regresses boxes from the features of proposals; None: there is none."""
-    options = cfg.model.regression
+    options = model.regression
     if not options.enabled:
         return None
-    num_classes = len(cfg.datasets.classes)
-    if options.per_stream:
-        return StreamRegression(in_features, num_classes, cfg.model.streams)
+    if model.method == WETECTRON:
+        return StreamRegression(in_features, num_classes, model.streams)
     return RegressionBranch(
-        in_features, num_classes, score_weight=options.score_weight, init_std=cfg.model.head_std
+        in_features, num_classes, score_weight=options.score_weight, init_std=model.head_std
     )
 
 
 def build_criterion(cfg: Settings) -> Criterion:
     """The losses of MODEL.METHOD, and of the regression branch where there is one."""
-    refinement, options = build_refinement(cfg), cfg.model.regression
+    refinement, options = build_refinement(cfg.model.method, cfg.clusters), cfg.model.regression
     regression: RegressionLoss | StreamRegressionLoss | None = None
-    if options.enabled and options.per_stream:
-        regression = StreamRegressionLoss(options.weight, options.box_reduction)
+    if options.enabled and cfg.model.method == WETECTRON:
+        regression = StreamRegressionLoss(options.weight, "all")
     elif options.enabled:
-        labels = _refinement(cfg, "oicr") if options.labels == "top1" else refinement
+        labels = _refinement(cfg.clusters, "oicr") if options.labels == "top1" else refinement
         assert labels is not None  # the config rejects regression with WSDDN, which has no clusters
-        regression = RegressionLoss(labels, options.weight, options.box_reduction)
+        regression = RegressionLoss(labels, options.weight)
     return Criterion(
         refinement,
         mil_reduction=cfg.model.mil_reduction,
@@ -124,24 +133,23 @@ def build_criterion(cfg: Settings) -> Criterion:
     )
 
 
-def build_refinement(cfg: Settings) -> Refinement | None:
+def build_refinement(method: str, options: ClusterSettings) -> Refinement | None:
     """The pseudo-label rule and the loss of the refinement streams; None for WSDDN, which has none."""
-    method, options = cfg.model.method, cfg.clusters
     if method == "wsddn":
         return None
     if method == "pcl":
         chosen = {"graph_iou": options.graph_iou, "max_centers": options.max_centers}
-        return _refinement(cfg, "pcl", chosen, loss=cluster_loss)
+        return _refinement(options, "pcl", chosen, loss=cluster_loss)
+    if method == WETECTRON:
+        rule = partial(suppressed_by_any, top_share=options.top_share, nms_iou=options.nms_iou)
+        return _refinement(options, rule)
     if method == "mist":
-        if options.suppression == "any":
-            rule = partial(suppressed_by_any, top_share=options.top_share, nms_iou=options.nms_iou)
-            return _refinement(cfg, rule)
-        return _refinement(cfg, "mist", {"top_share": options.top_share, "nms_iou": options.nms_iou})
-    return _refinement(cfg, "oicr")
+        return _refinement(options, "mist", {"top_share": options.top_share, "nms_iou": options.nms_iou})
+    return _refinement(options, "oicr")
 
 
 def _refinement(
-    cfg: Settings,
+    clusters: ClusterSettings,
     rule: Literal["oicr", "pcl", "mist"] | Rule,
     options: Mapping[str, Any] | None = None,
     loss: Loss = cross_entropy_loss,
@@ -151,21 +159,21 @@ def _refinement(
         rule,
         options or {},
         loss,
-        member_iou=cfg.clusters.member_iou,
-        ignore_iou=cfg.clusters.ignore_iou,
-        ignore_cover=cfg.clusters.ignore_cover,
-        cover_iou=cfg.clusters.cover_iou,
+        member_iou=clusters.member_iou,
+        ignore_iou=clusters.ignore_iou,
+        ignore_cover=clusters.ignore_cover,
+        cover_iou=clusters.cover_iou,
     )
 
 
 def build_postprocess(
-    cfg: Settings, score_threshold: float | Tensor | None = None
+    test: TestSettings, score_threshold: float | Tensor | None = None
 ) -> Callable[[Scores], Detections]:
     """From the scores of an image's proposals to its detections; None: those above TEST.SCORE_THRESHOLD."""
     return partial(
         postprocess,
-        score_threshold=cfg.test.score_threshold if score_threshold is None else score_threshold,
-        nms_threshold=cfg.test.nms,
-        max_per_class=cfg.test.max_per_class,
-        max_detections=cfg.test.max_detections,
+        score_threshold=test.score_threshold if score_threshold is None else score_threshold,
+        nms_threshold=test.nms,
+        max_per_class=test.max_per_class,
+        max_detections=test.max_detections,
     )

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from detector.config import Settings, load_cfg
+from detector.config.settings import DatasetSettings
 from detector.config.yaml_files import Overrides
-from detector.data.build import build_dataset
+from detector.data.build import build_splits
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.training_set import changed_data, describe_truth
 from detector.engine.snapshots import list_snapshots
@@ -71,24 +72,23 @@ def write_report(folder: Path, overrides: Overrides, output: Path | None, model:
     outputs = OutputFolder(output.parent, _KEY)
     outputs.check([output.name])
     cfg = load_cfg(folder / "config.yaml", overrides)
-    test_set = build_dataset(cfg, cfg.datasets.test_split)
-    train_set = build_dataset(cfg, cfg.datasets.train_split)
+    train_set, test_set = build_splits(cfg)
     tested = read_test(folder, test_set, train_set)
     whole = folder.parent if folder.name == "self_train" else folder  # the run folder, of both detectors
     shown = {}
     if compare(whole):
         for name, each in (("weak", whole), ("student", whole / "self_train")):
             shown[name] = tested if each == folder else read_test(each, test_set, train_set)
-    kinds, results = results_sections(cfg, tested, test_set)
+    kinds, results = results_sections(tested, test_set, cfg.test.pictures)
     metrics = tested.metrics
     page = render(
         "page",
         policy=POLICY,
         script=SCRIPT,
         made_from=made_from(folder),
-        title=name_page(cfg, whole, student=folder != whole),
+        title=name_page(cfg.datasets, whole, "" if folder != whole else cfg.model.method),
         doubt=unmeasured(metrics, test_set.name),
-        commands=how_to_measure(cfg, whole) if metrics["mAP50"] is None else [],
+        commands=how_to_measure(cfg.datasets, whole) if metrics["mAP50"] is None else [],
         summary=summary(
             metrics, name_images(test_set) if metrics["mAP50"] is not None else test_set.name, kinds
         ),
@@ -127,12 +127,16 @@ def read_test(folder: Path, test_set: AnnotatedImages, train_set: AnnotatedImage
     return Tested.ordered(metrics, detections, chosen, test_set)
 
 
-def name_page(cfg: Settings, run: Path, *, student: bool) -> str:
-    """For example "steel: Faster R-CNN from tags", and the folder of the data, if its name is another."""
-    network = "Faster R-CNN" if student else f"weak detector ({cfg.model.method.upper()})"
-    run_name, data = run.resolve().name, Path(cfg.datasets.root).resolve().name
-    taught = "tags and reviewed boxes" if cfg.datasets.boxed else "tags"
-    return f"{run_name}: {network} from {taught}{'' if data == run_name else f' of {data}'}"
+def name_page(data: DatasetSettings, run: Path, method: str) -> str:
+    """For example "steel: Faster R-CNN from tags", and the folder of the data, if its name is another.
+
+    Args:
+        method: of a weak detector; "" for a student.
+    """
+    network = f"weak detector ({method.upper()})" if method else "Faster R-CNN"
+    run_name, folder = run.resolve().name, Path(data.root).resolve().name
+    taught = "tags and reviewed boxes" if data.boxed else "tags"
+    return f"{run_name}: {network} from {taught}{'' if folder == run_name else f' of {folder}'}"
 
 
 def name_measures(test_set: AnnotatedImages, train_set: AnnotatedImages) -> str:
@@ -205,10 +209,10 @@ def streams(train_set: AnnotatedImages, folder: Path, paths: Sequence[Path]) -> 
     snapshots = []
     for path in paths:
         snapshots.append((int(path.stem), load_attention(path)))
-        for each in snapshots[-1][1]:
-            if len(each.labels) and int(each.labels.max()) >= len(train_set.class_names):
+        for image in snapshots[-1][1]:
+            if len(image.labels) and int(image.labels.max()) >= len(train_set.class_names):
                 raise DataError(
-                    f"snapshot {path} has label {int(each.labels.max())}, but {train_set.name} has only "
+                    f"snapshot {path} has label {int(image.labels.max())}, but {train_set.name} has only "
                     f"{len(train_set.class_names)} classes; remove the file or pass the DATASETS of the run"
                 )
     if not snapshots[-1][1]:

@@ -60,8 +60,8 @@ def cards(metrics: Mapping) -> dict[str, str]:
 
 def describe_method(method: str) -> str:
     """The method in metrics.json for readers: "PCL", or "Faster R-CNN on the boxes of PCL"."""
-    weak, student, _ = method.partition(" + self-training")
-    return f"Faster R-CNN on the boxes of {weak.upper()}" if student else weak.upper()
+    weak, student, _ = method.upper().replace("_", " ").partition(" + SELF-TRAINING")
+    return f"Faster R-CNN on the boxes of {weak}" if student else weak
 
 
 def with_strict_ap(

@@ -49,7 +49,7 @@ def pseudo_section(folder: Path, split: str, train_set: AnnotatedImages, count: 
         )
         head = ", ".join(box.title for box in drawn[:4]) or "nothing"
         figures.append(Figure(shown, head, f"F1 {known[index]:.2f}" if known else ""))
-    number = sum(len(each.labels) for each in boxes)
+    number = sum(len(image.labels) for image in boxes)
     values = {"number": number, "images": len(pseudo), "known": bool(known), "figures": figures}
     return Section("Pseudo boxes", render("pseudo", **values))
 
@@ -69,5 +69,5 @@ def _least_certain(boxes: Sequence[Annotation], scores: Sequence[Tensor], num_cl
     for index, (own, values) in enumerate(zip(boxes, scores, strict=True)):
         for label, score in zip(own.labels.tolist(), values.tolist(), strict=True):
             lowest[label][index] = min(lowest[label].get(index, 1.0), score)
-    rankings = [sorted(each, key=each.__getitem__) for each in lowest]
+    rankings = [sorted(ious, key=ious.__getitem__) for ious in lowest]
     return list(dict.fromkeys(in_turns(rankings)))

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detector.config import Settings
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.evaluation.errors import confusion, count_kinds, count_outcomes, judge
 from detector.evaluation.thresholds import Threshold
@@ -66,10 +65,10 @@ class Tested(NamedTuple):
 
 
 def results_sections(
-    cfg: Settings, tested: Tested, test_set: AnnotatedImages
+    tested: Tested, test_set: AnnotatedImages, count: int
 ) -> tuple[np.ndarray | None, list[Section]]:
     """Counts of error types, and the sections on the detections; None and thresholds without ground truth."""
-    names, count, truth = test_set.class_names, cfg.test.pictures, annotations(test_set)
+    names, truth = test_set.class_names, annotations(test_set)
     boxed, annotated = list(truth), list(truth.values())
     ordered = [tested.detections[index] for index in boxed]
     hits = ranked_hits(ordered, annotated, len(names)) if truth else []

@@ -32,14 +32,14 @@ def streams_section(
     """
     last = snapshots[-1]
     ids = [seen.image_id for seen in last[1]]
-    earlier = [each for each in snapshots[:-1] if [seen.image_id for seen in each[1]] == ids]
+    earlier = [snapshot for snapshot in snapshots[:-1] if [seen.image_id for seen in snapshot[1]] == ids]
     if earlier:
         chosen = np.unique(np.linspace(0, len(earlier) - 1, _EARLIER).round().astype(int))
         earlier = [earlier[place] for place in chosen]
     values = {
         "names": stream_names(len(last[1][0].scores)),
         "last": _snapshot(*last, class_names, read),
-        "earlier": [_snapshot(*each, class_names, read) for each in earlier],
+        "earlier": [_snapshot(*snapshot, class_names, read) for snapshot in earlier],
         "charts": [(seen.image_id, _ranks(seen)) for seen in last[1]],
     }
     return Section("Streams", render("streams", **values))

@@ -34,7 +34,7 @@ def thresholds_section(
         count: of pictures.
     """
     names, tags = test_set.class_names, torch.from_numpy(test_set.all_labels())  # (N, C) bool
-    values = [FALLBACK] * len(names) if chosen is None else [each.value for each in chosen]
+    values = [FALLBACK] * len(names) if chosen is None else [threshold.value for threshold in chosen]
     hits_or_none: Sequence[RankedHits | None] = list(measured) or [None] * len(names)
     rows = [
         _row(name, value, _scores(detections, label), tags[:, label].tolist(), hits)
@@ -49,7 +49,7 @@ def thresholds_section(
             has_truth=bool(measured),
             chosen=chosen is not None,
             stops=[round(float(stop), 4) for stop in STOPS],
-            by_tags=chosen is not None and any(each.rule == "tags" for each in chosen),
+            by_tags=chosen is not None and any(threshold.rule == "tags" for threshold in chosen),
             figures=[_figure(test_set, index, detections[index], values) for index in images],
         ),
     )

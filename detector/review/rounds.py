@@ -20,8 +20,9 @@ from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.formats import review_file
 from detector.data.reviewed import find_id, read_reviewed, reviewed_counts
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.build import build_optimizer, build_train_options
 from detector.engine.loop import make_steps
+from detector.engine.precision import Precision
 from detector.evaluation.voc import voc_ap
 from detector.inference.load import read_run
 from detector.inference.thresholds import find_thresholds
@@ -170,7 +171,7 @@ class Rounds:
         return len(names)
 
     def _scores(self, detector: _Detector, indices: Sequence[int]) -> Iterator[Scores]:
-        precision = build_precision(self.cfg, self.device)
+        precision = Precision(self.cfg.precision, self.device)
         found = predict_all(
             *(self.cfg, detector.network, self.training_set.dataset, indices, precision),
             self.training_set.proposals,
@@ -182,7 +183,7 @@ class Rounds:
         dataset = self.training_set.dataset
         rows = [index for index, image_id in enumerate(dataset.image_ids) if image_id in held]
         student = isinstance(detector.network, FasterRCNN)
-        finish = build_student_postprocess(self.cfg) if student else build_postprocess(self.cfg)
+        finish = build_student_postprocess(self.cfg.test) if student else build_postprocess(self.cfg.test)
         new = [row for row in rows if row not in detector.found]
         for row, scores in zip(new, self._scores(detector, new), strict=True):
             detector.found[row] = finish(scores)
@@ -218,11 +219,11 @@ class Rounds:
         make_steps(
             new.network,
             (lambda losses, batch: losses) if student else build_criterion(cfg),
-            build_optimizer(cfg, new.network),
+            build_optimizer(cfg.solver, new.network),
             batches,
-            build_train_options(cfg),
+            build_train_options(cfg.solver, cfg.seed),
             folder=folder,
-            precision=build_precision(cfg, self.device),
+            precision=Precision(cfg.precision, self.device),
             config=new.config.dump(),
         )
         path = self._path(number)
@@ -245,7 +246,7 @@ class Rounds:
                 known = _confident_boxes(found.get(image_id, {"boxes": []}), dataset.class_names)
                 drawn[-1] = image_id not in held and len(known.boxes) > 0
             boxes.append(_annotation(image_id, known))
-        factors = draw_factors(cfg, training_set)
+        factors = draw_factors(cfg.solver, training_set)
         factors = np.array(drawn) * (1.0 if factors is None else factors)
         weighs = cfg.self_train.pseudo_weight != 1
         images = BoxDataset(

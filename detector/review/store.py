@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from detector.data.formats import review_file
 from detector.data.formats.review_file import Action, State, replay
+from detector.review.least_score import suggest_least_score
 from detector.utils.errors import DataError, UserError, describe_value, shortened
 
 LEASE = 600.0  # seconds for which an image is reserved for the person who last opened or changed it
@@ -317,7 +318,8 @@ class Store:
     def progress(self, last: int = 30) -> dict[str, Any]:
         """How many images are decided and skipped, and the corrections in the last ones, oldest first.
 
-        A correction is a box that was added, moved, given another class or rejected.
+        A correction is a box that was added, moved, given another class or rejected. Beside them is the least
+        score that they suggest, see :func:`suggest_least_score`.
         """
         (total, decided, skipped), *_ = self._rows(
             "SELECT count(*), coalesce(sum(decided AND NOT skipped), 0), coalesce(sum(skipped), 0) "
@@ -328,16 +330,19 @@ class Store:
             "GROUP BY image ORDER BY max(actions.id) DESC LIMIT ?",
             (last,),
         )
-        recent = [self._effort(number) for (number,) in reversed(rows)]
-        return {"total": total, "decided": decided, "skipped": skipped, "recent": recent}
+        images = [self.image(number) for (number,) in reversed(rows)]
+        states = [self._replayed(image) for image in images]
+        recent = [_effort(image, state) for image, state in zip(images, states, strict=True)]
+        least = suggest_least_score([*zip((image["start"] for image in images), states, strict=True)])
+        found = {"total": total, "decided": decided, "skipped": skipped, "recent": recent}
+        return found | {"least": least}
 
-    def _effort(self, number: int) -> dict[str, int]:
-        """How many boxes were corrected in an image, and how many boxes and actions there are."""
-        image = self.image(number)
-        state = self._replayed(image)
-        before, after = (
-            {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
-            for boxes in (image["start"]["boxes"], state["boxes"])
-        )
-        corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
-        return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}
+
+def _effort(image: dict[str, Any], state: State) -> dict[str, int]:
+    """How many boxes were corrected in an image, and how many boxes and actions there are."""
+    before, after = (
+        {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
+        for boxes in (image["start"]["boxes"], state["boxes"])
+    )
+    corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
+    return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from detector.config import Settings
+from detector.config.settings import SelfTrainSettings, TestSettings
 from detector.data.build import batch_options
 from detector.data.training_set import TrainingSet
 from detector.data.worker_loader import seeded_loader
@@ -34,6 +35,7 @@ from detector.self_training.pyramids import (
     load_torchvision_weights,
     torchvision_pyramid,
 )
+from detector.self_training.random_sizes import RandomSizes
 from detector.self_training.tile_views import clip_to_tile
 from detector.structures import Detections, ReviewedBoxes, Scores
 from detector.utils.errors import ConfigError, UserError
@@ -54,56 +56,59 @@ def build_student(cfg: Settings, *, pretrained: bool = True) -> Student:
     """
     options, backbone, classes = cfg.self_train, cfg.self_train.backbone, len(cfg.datasets.classes)
     of_torchvision = backbone not in ("small", "timm")
+    transform = RandomSizes(
+        options.sizes,
+        options.max_size,
+        TORCHVISION.mean if of_torchvision else cfg.input.mean,
+        TORCHVISION.std if of_torchvision else cfg.input.std,
+        options.scale_jitter,
+    )
     shared: dict[str, Any] = {
-        "sizes": options.sizes,
-        "max_size": options.max_size,
-        "scale_jitter": options.scale_jitter,
         "pseudo_weight": options.pseudo_weight,
-        "mean": TORCHVISION.mean if of_torchvision else cfg.input.mean,
-        "std": TORCHVISION.std if of_torchvision else cfg.input.std,
-        "score_threshold": student_threshold(cfg),
+        "score_threshold": student_threshold(cfg.test),
         "max_detections": cfg.test.max_detections,
     }
-    pyramid, small = build_pyramid(cfg, pretrained), backbone == "small"
+    pyramid, small = build_pyramid(options, cfg.model.backbone.timm_name, pretrained), backbone == "small"
     model: Student
     if options.detector == "fcos":
-        model = fcos(pyramid, classes, convs=2 if small else 4, test_places=options.test_proposals, **shared)
+        convs = 2 if small else 4
+        model = fcos(pyramid, classes, transform, convs=convs, test_places=options.test_proposals, **shared)
     else:
         model = faster_rcnn(
             pyramid,
             classes,
+            transform,
             size=SMALL_SIZE if small else TORCHVISION_SIZE,
             rois=options.rois,
             test_proposals=options.test_proposals,
             **shared,
         )
     if pretrained and backbone == "timm":
-        load_pretrained(cfg, model, "timm")
+        load_pretrained(cfg.model, cfg.input, model, "timm")
     return model
 
 
 def build_student_postprocess(
-    cfg: Settings, score_threshold: float | Tensor | None = None
+    test: TestSettings, score_threshold: float | Tensor | None = None
 ) -> Callable[[Scores], Detections]:
     """As :func:`build_postprocess`, for the student of self-training, with an NMS of its own."""
     return partial(
         postprocess,
-        score_threshold=student_threshold(cfg) if score_threshold is None else score_threshold,
+        score_threshold=student_threshold(test) if score_threshold is None else score_threshold,
         nms_threshold=NMS_IOU,
-        max_detections=cfg.test.max_detections,
+        max_detections=test.max_detections,
     )
 
 
-def build_pyramid(cfg: Settings, pretrained: bool) -> nn.Module:
+def build_pyramid(options: SelfTrainSettings, timm_name: str, pretrained: bool) -> nn.Module:
     """The network of SELF_TRAIN.BACKBONE; of torchvision's, with SELF_TRAIN.WEIGHTS if `pretrained`."""
-    options = cfg.self_train
     # FCOS scores each place of a map: with stride 4, four times as many as with all other maps.
     least_stride: Literal[4, 8] = 8 if options.detector == "fcos" else 4
     if options.backbone == "small":
         return SmallPyramid(options.channels)
     if options.backbone == "timm":
         with timm_errors("SELF_TRAIN.BACKBONE"):
-            return TimmPyramid(cfg.model.backbone.timm_name, options.channels, least_stride=least_stride)
+            return TimmPyramid(timm_name, options.channels, least_stride=least_stride)
     pyramid = torchvision_pyramid(
         options.backbone, pretrained=bool(options.weights), least_stride=least_stride
     )
@@ -130,7 +135,7 @@ def build_box_loader(
 
 
 def build_pseudo_boxes(
-    cfg: Settings, training_set: TrainingSet, *, of_student: bool
+    keys: SelfTrainSettings, training_set: TrainingSet, *, of_student: bool
 ) -> Callable[[int, Scores, Tensor | None], Detections]:
     """A function from the index of a training image and its scores to the boxes to learn from.
 
@@ -141,7 +146,7 @@ def build_pseudo_boxes(
     Args:
         of_student: a student regressed the boxes, so they stay where they are, and groups stay.
     """
-    keys, dataset = cfg.self_train, training_set.dataset
+    dataset = training_set.dataset
 
     def choose(index: int, scores: Scores, tile: Tensor | None = None) -> Detections:
         whole, image_id = tile is None, dataset.image_ids[index]
@@ -168,6 +173,6 @@ def _in_tile(reviewed: ReviewedBoxes, tile: Tensor) -> ReviewedBoxes:
     return replace(reviewed, boxes=boxes[visible], labels=reviewed.labels[visible])
 
 
-def student_threshold(cfg: Settings) -> float:
+def student_threshold(test: TestSettings) -> float:
     """TEST.SCORE_THRESHOLD for the student of self-training, of which scores below 0.001 are noise."""
-    return max(SCORE_THRESHOLD, cfg.test.score_threshold)
+    return max(SCORE_THRESHOLD, test.score_threshold)

@@ -34,7 +34,7 @@ class NonFiniteFeatures(UserError, FloatingPointError):
 
 def check_features(features: Mapping[str, Tensor]) -> None:
     """Raise NonFiniteFeatures where a feature map is not finite."""
-    if not torch.stack([each.isfinite().all() for each in features.values()]).all():
+    if not torch.stack([values.isfinite().all() for values in features.values()]).all():
         raise NonFiniteFeatures("the features are not finite: take PRECISION bf16 or float32")
 
 
@@ -66,9 +66,9 @@ class FasterRCNN(GeneralizedRCNN):
         boxes = heads.box_coder.decode_single(deltas.float(), torch.cat(proposals))  # (sum R, 4 (C + 1))
         boxes = boxes.unflatten(1, (-1, 4))[:, 1:]  # (sum R, C, 4)
         probabilities = logits.float().softmax(dim=1)[:, 1:]  # (sum R, C)
-        counts = [len(each) for each in proposals]
-        each = zip(images, batch.image_sizes, boxes.split(counts), probabilities.split(counts), strict=True)
-        for image, resized, image_boxes, image_scores in each:
+        counts = [len(image_proposals) for image_proposals in proposals]
+        found = zip(images, batch.image_sizes, boxes.split(counts), probabilities.split(counts), strict=True)
+        for image, resized, image_boxes, image_scores in found:
             scale_y, scale_x = (old / new for old, new in zip(image.shape[-2:], resized, strict=True))
             yield scale_boxes(clip_boxes(image_boxes, *resized), scale_x, scale_y), image_scores
 
@@ -87,12 +87,8 @@ TORCHVISION_SIZE, SMALL_SIZE = HeadSize(7, 1024, 2000), HeadSize(5, 256, 500)
 def faster_rcnn(
     backbone: nn.Module,
     num_classes: int,
+    transform: RandomSizes,
     *,
-    sizes: Sequence[int],
-    max_size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
-    scale_jitter: Sequence[float] = (1.0, 1.0),
     size: HeadSize = TORCHVISION_SIZE,
     rois: int = 512,
     test_proposals: int = 1000,
@@ -107,7 +103,7 @@ def faster_rcnn(
     Args:
         backbone: maps images (B, 3, H, W) to an ordered mapping of feature maps; it has `out_channels` and
             `anchors`, the sides of the anchors of each map, in pixels of the resized image.
-        sizes, max_size, mean, std, scale_jitter: of :class:`RandomSizes`.
+        transform: from images to their batch, resized and normalized.
         size: of what classifies the proposals.
         rois: proposals of an image that it learns from, a quarter of them objects if there are so many.
         test_proposals: most proposals of an image that are classified in testing.
@@ -141,7 +137,7 @@ def faster_rcnn(
         detections_per_img=max_detections,
     )
     rpn.pseudo_weight = heads.pseudo_weight = pseudo_weight
-    return FasterRCNN(backbone, rpn, heads, RandomSizes(sizes, max_size, mean, std, scale_jitter))
+    return FasterRCNN(backbone, rpn, heads, transform)
 
 
 class ProposalNetwork(RegionProposalNetwork):
@@ -162,7 +158,7 @@ class ProposalNetwork(RegionProposalNetwork):
         maps = list(features.values())
         logits_of, deltas_of = self.head(maps)
         anchors = self.anchor_generator(images, maps)
-        counts = [each[0].numel() for each in logits_of]  # anchors of each level
+        counts = [logits[0].numel() for logits in logits_of]  # anchors of each level
         logits, deltas = concat_box_prediction_layers(logits_of, deltas_of)  # (B * A, 1), (B * A, 4)
         decoded = self.box_coder.decode(deltas.detach(), anchors).view(len(anchors), -1, 4)
         boxes, _ = self.filter_proposals(decoded, logits, images.image_sizes, counts)

@@ -43,8 +43,8 @@ class FCOS(torchvision_fcos.FCOS):
         found = {name: output.float() for name, output in self.head(maps).items()}
         anchors = torch.stack(self.anchor_generator(batch, maps))  # (B, A, 4)
         boxes, scores = self.box_coder.decode(found["bbox_regression"], anchors), place_scores(found)
-        each = zip(images, batch.image_sizes, anchors, boxes, scores, strict=True)
-        for image, resized, image_anchors, image_boxes, image_scores in each:
+        found_in = zip(images, batch.image_sizes, anchors, boxes, scores, strict=True)
+        for image, resized, image_anchors, image_boxes, image_scores in found_in:
             image_scores = image_scores * in_image(image_anchors, image_scores.new_tensor(resized))[:, None]
             best = image_scores.amax(dim=1).topk(min(self.topk_candidates, len(image_scores))).indices
             scale_y, scale_x = (old / new for old, new in zip(image.shape[-2:], resized, strict=True))
@@ -58,8 +58,12 @@ def place_scores(found: dict[str, Tensor]) -> Tensor:
 
 
 def in_image(anchors: Tensor, size: Tensor) -> Tensor:
-    """Whether centers of anchors (A, 4) are in an image of `size` (height, width), not in padding: (A,)."""
-    return ((anchors[:, :2] + anchors[:, 2:]) / 2 < size.flip(0)).all(dim=1)
+    """Whether centers of anchors (A, 4) are in an image, not in padding: (A,).
+
+    Args:
+        size: (2,), height and width of the image; or (B, 1, 2) for (B, A).
+    """
+    return ((anchors[:, :2] + anchors[:, 2:]) / 2 < size.flip(-1)).all(dim=-1)
 
 
 class WeightedHead(torchvision_fcos.FCOSHead):
@@ -90,8 +94,12 @@ class WeightedHead(torchvision_fcos.FCOSHead):
         classes[(*foreground.nonzero(as_tuple=True), labels)] = 1.0
         weights = torch.ones_like(matched, dtype=torch.float32)  # (B, A)
         if weighs(targets, self.pseudo_weight):
-            each = [sample_weights(m >= 0, m.clip(min=0), t, self.pseudo_weight) for t, m in pairs]
-            weights = torch.stack(each)
+            weights = torch.stack(
+                [
+                    sample_weights(rows >= 0, rows.clip(min=0), target, self.pseudo_weight)
+                    for target, rows in pairs
+                ]
+            )
         places = torch.stack(anchors)[foreground]  # (P, 4)
         boxes = self.box_coder.decode(found["bbox_regression"][foreground], places)
         focal = sigmoid_focal_loss(found["cls_logits"], classes).sum(dim=2)  # (B, A)
@@ -117,12 +125,8 @@ def centerness(sides: Tensor) -> Tensor:
 def fcos(
     backbone: nn.Module,
     num_classes: int,
+    transform: RandomSizes,
     *,
-    sizes: Sequence[int],
-    max_size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
-    scale_jitter: Sequence[float] = (1.0, 1.0),
     convs: int = 4,
     test_places: int = 1000,
     pseudo_weight: float = 1.0,
@@ -136,7 +140,7 @@ def fcos(
     Args:
         backbone: maps images (B, 3, H, W) to an ordered mapping of feature maps; it has `out_channels`, a
             multiple of 32 from 64 on, and `strides`, of each map in pixels.
-        sizes, max_size, mean, std, scale_jitter: of :class:`RandomSizes`.
+        transform: from images to their batch, resized and normalized.
         convs: of each of the two towers that follow each map.
         test_places: most places of an image that testing keeps, those with the highest scores.
         pseudo_weight: as of :func:`faster_rcnn`.
@@ -154,5 +158,5 @@ def fcos(
         detections_per_img=max_detections,
         topk_candidates=test_places,
     )
-    model.transform = RandomSizes(sizes, max_size, mean, std, scale_jitter)
+    model.transform = transform
     return model

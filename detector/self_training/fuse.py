@@ -19,14 +19,18 @@ overrule both.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from detector.layers import nms
 from detector.structures import Detections, Scores, TeacherBoxes, box_area, box_intersection, box_iou
+
+Source = Literal["tags", "both", "teacher"]  # whose boxes of a class are learned
+SOURCES: tuple[Source, ...] = get_args(Source)
+ADVICE: dict[Source, str] = {"tags": "not", "both": "with tags", "teacher": "alone"}  # to use the teacher
 
 _SAME = 0.5  # IoU from which two boxes of a class count as one object
 _BESIDE = 0.1  # IoU from which two boxes compete for the same place
@@ -78,6 +82,20 @@ class Trust:
     def overruling(self) -> Tensor:
         """How far a box is doubted because the teacher did not find it; its weight is 1 minus this."""
         return self.of_boxes * (1 - self.unfound)
+
+    def learn_from(self, sources: Sequence[Source]) -> "Trust":
+        """No trust in classes that learn from "tags", and full trust in those that do from the "teacher"."""
+        none, full = (torch.tensor([source == name for source in sources]) for name in ("tags", "teacher"))
+
+        def of(values: Tensor, with_none: float, with_full: float) -> Tensor:
+            return values.masked_fill(none, with_none).masked_fill(full, with_full)
+
+        return replace(
+            self,
+            precision=of(self.precision, 0.0, 1.0),
+            agreement=of(self.agreement, 0.0, 1.0),
+            unfound=of(self.unfound, 1.0, 0.0),
+        )
 
     def keeps(self, found: TeacherBoxes) -> Tensor:
         """(T,) bool: the boxes that have a class, and the least score of it."""

@@ -67,7 +67,7 @@ def predict_all(
     options: dict[str, Any] = {"device": precision.device, "precision": precision}
     if isinstance(model, Student):
         options |= {"images_per_batch": cfg.self_train.images_per_batch, "workers": cfg.datasets.workers}
-        results = score_images(model, dataset, indices, tiling=build_tiling(cfg), **options)
+        results = score_images(model, dataset, indices, tiling=build_tiling(cfg.input), **options)
     else:
         loader = build_test_loader(cfg, dataset, indices, proposals)
         results = predict(model, loader, **options)

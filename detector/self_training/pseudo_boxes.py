@@ -1,26 +1,29 @@
 """The pseudo boxes of self-training: detections in the training split, written as a data set."""
 
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from detector.config import KEYS, Settings
 from detector.data.reviewed import reviewed_counts
 from detector.data.training_set import TrainingSet, changed_data
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.evaluation.summary import write_json
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import Student, build_pseudo_boxes
 from detector.self_training.choose import mean_scores
-from detector.self_training.fuse import Support, Trust, estimate_trust, fuse, support
+from detector.self_training.fuse import ADVICE, SOURCES, Source, Support, Trust, estimate_trust, fuse, support
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_pseudo_set
+from detector.self_training.trials import HALVES, best_sources, try_sources
 from detector.structures import Detections
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import UserError
@@ -81,11 +84,13 @@ def find_pseudo_boxes(
     weights: Sequence[Path],
     folder: Path,
     device: torch.device,
+    factors: np.ndarray | None = None,
 ) -> None:
     """Write the pseudo boxes of the training split as a data set, FOLDER/pseudo, and their origin.
 
     Args:
         weights: checkpoints of one detector, or of several weak detectors whose scores are averaged.
+        factors: (N,), how often trial students draw each image; None: all equally often.
 
     Raises:
         UserError: one of several is a Faster R-CNN, which scores boxes of its own.
@@ -101,8 +106,8 @@ def find_pseudo_boxes(
             write_json(folder / _ORIGIN, origin(cfg, weights) | {"data": data})
         dataset = training_set.dataset
         own = range(rank(), len(dataset), world_size())
-        choose = build_pseudo_boxes(cfg, training_set, of_student=isinstance(models[0], Student))
-        precision = build_precision(cfg, device)
+        choose = build_pseudo_boxes(cfg.self_train, training_set, of_student=isinstance(models[0], Student))
+        precision = Precision(cfg.precision, device)
     found = (predict_all(cfg, model, dataset, own, precision, training_set.proposals) for model in models)
     boxes, supports = dict[int, Detections](), dict[int, Support]()
     shown = torch.from_numpy(training_set.labels())  # (N, C)
@@ -114,35 +119,97 @@ def find_pseudo_boxes(
     for others, others_supports in gather((boxes, supports)):
         boxes |= others
         supports |= others_supports
+    if training_set.teacher:
+        boxes = _fuse(cfg, training_set, boxes, supports, folder, device, weights[0], factors)
     with sync_errors():
-        if training_set.teacher:
-            boxes = _fuse(training_set, boxes, supports, folder)
-        if is_main():
-            write_pseudo_set(
-                folder / "pseudo",
-                cfg.datasets.train_split,
-                dataset,
-                [boxes[i] for i in range(len(dataset))],
-                reviewed=reviewed_counts(training_set.reviewed, dataset.image_ids),
-            )
+        _write(cfg, training_set, boxes, folder / "pseudo")
     count = sum(len(image.boxes) for image in boxes.values())
     found_by = ", ".join(map(str, weights))
     logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
 
 
+def _write(cfg: Settings, training_set: TrainingSet, boxes: Mapping[int, Detections], root: Path) -> None:
+    dataset = training_set.dataset
+    if is_main():
+        write_pseudo_set(
+            root,
+            cfg.datasets.train_split,
+            dataset,
+            [boxes[i] for i in range(len(dataset))],
+            reviewed=reviewed_counts(training_set.reviewed, dataset.image_ids),
+        )
+
+
 def _fuse(
-    training_set: TrainingSet, boxes: Mapping[int, Detections], supports: Mapping[int, Support], folder: Path
+    cfg: Settings,
+    training_set: TrainingSet,
+    boxes: Mapping[int, Detections],
+    supports: Mapping[int, Support],
+    folder: Path,
+    device: torch.device,
+    found_by: Path,
+    factors: np.ndarray | None,
 ) -> dict[int, Detections]:
-    """The boxes joined with those of the teacher; writes FOLDER/teacher.json, the trust in its classes."""
-    dataset, reviewed = training_set.dataset, training_set.reviewed
-    trust = trust_of(training_set, [supports.get(i) for i in range(len(dataset))])
-    labels = torch.from_numpy(training_set.labels())  # (N, C)
-    values = trust.describe(dataset.class_names)
+    """The boxes joined with those of the teacher; writes FOLDER/teacher.json, the trust in its classes.
+
+    With SELF_TRAIN.TRIAL_SHARE, each class learns from the source that is best for trial students.
+    """
+    names, trials = training_set.dataset.class_names, folder / "trials"
+    trust = trust_of(training_set, [supports.get(i) for i in range(len(training_set.dataset))])
+    values = trust.describe(names)
+    drawn = len(training_set.dataset) if factors is None else np.count_nonzero(factors)
+    if cfg.self_train.trial_share and drawn >= HALVES:
+        pseudo: dict[Source, Path] = {}
+        with sync_errors():
+            for source in SOURCES:
+                pseudo[source] = trials / source
+                if not pseudo[source].exists():
+                    of_source = _join(training_set, boxes, trust.learn_from([source] * len(names)))
+                    _write(cfg, training_set, of_source, pseudo[source])
+        tags = tags_of(training_set)
+        image_aps = try_sources(cfg, training_set.dataset, tags, pseudo, trials, device, found_by, factors)
+        sources = best_sources(image_aps)
+        trust = trust.learn_from(sources)
+        for c, name in enumerate(names):
+            percent = {of: round(100 * float(found[c]), 2) for of, found in image_aps.items()}
+            values[name] |= {"image_AP": percent, "advice": ADVICE[sources[c]]}
     if is_main():
         write_json(folder / "teacher.json", values)
         for name, of_class in values.items():
-            logger.info("teacher     %s: trust %.2f, %s", name, of_class["of_boxes"], of_class["advice"])
-    counts = reviewed_counts(reviewed, dataset.image_ids)
+            logger.info("teacher     %s: %s", name, _reason(of_class))
+        shutil.rmtree(trials, ignore_errors=True)
+    return _join(training_set, boxes, trust)
+
+
+def _reason(of_class: Mapping[str, Any]) -> str:
+    """The advice for a class and its reasons, from its values in teacher.json."""
+    image_aps = of_class.get("image_AP", {}).items()
+    tried = "".join(f", image AP from {source} {value:.1f}" for source, value in image_aps)
+    return f"{of_class['advice']}: trust {of_class['of_boxes']:.2f}{tried}"
+
+
+def find_trials(folder: Path, training_set: TrainingSet) -> dict[str, dict[str, Any]]:
+    """The image AP of each source and the advice, of each class, where a student in `folder` has tried them.
+
+    {}: none has, or with another teacher.
+    """
+    for run in (folder / "round_1", folder):
+        if not (run / "teacher.json").is_file() or not (run / _ORIGIN).is_file():
+            continue
+        data, part = read_json(run / _ORIGIN).get("data", {}), "boxes of the teacher"
+        if data.get(part) == training_set.describe().get(part):
+            values = read_json(run / "teacher.json")
+            keys = "image_AP", "advice"
+            return {
+                name: {key: each[key] for key in keys} for name, each in values.items() if keys[0] in each
+            }
+    return {}
+
+
+def _join(training_set: TrainingSet, boxes: Mapping[int, Detections], trust: Trust) -> dict[int, Detections]:
+    """The boxes of each image joined with those of the teacher."""
+    dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (N, C)
+    counts = reviewed_counts(training_set.reviewed, dataset.image_ids)
     return {
         i: fuse(
             *(boxes[i], training_set.teacher.get(dataset.image_ids[i]), labels[i], trust),
@@ -173,5 +240,5 @@ def tags_of(training_set: TrainingSet) -> tuple[Tensor, Tensor]:
 
 def _load_model(cfg: Settings, weights: Path, model: Model, device: torch.device) -> WeakRCNN | Student:
     checkpoint = load_checkpoint(weights)
-    check_class_names(cfg, checkpoint, weights)
+    check_class_names(cfg.datasets.classes, checkpoint, weights)
     return restore_network(cfg, checkpoint, weights, model).to(device)

@@ -66,12 +66,14 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
     learned = student / "model_final.pt"
     with sync_errors():
         device = start_run(cfg, folder)
-        wants_coco_metrics(cfg)  # before hours of training, an error if the package is missing
+        wants_coco_metrics(
+            cfg.test.metrics, cfg.datasets.format
+        )  # before hours of training, an error if the package is missing
         training_set = build_training_set(cfg)
         cfg = name_classes(cfg, training_set.dataset)
         student_only = with_values(cfg, {"SELF_TRAIN.TEACHER_STEPS": 0})
         with_teacher = with_values(cfg, {"SOLVER.MAX_ITER": cfg.self_train.teacher_steps})
-        factors = draw_factors(cfg, training_set)
+        factors = draw_factors(cfg.solver, training_set)
         if (student / "pseudo").exists():
             check_origin(student_only, weights, student, training_set.describe())
         check_config(student_only, student)
@@ -80,7 +82,7 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
     with hint_at_resume(*dict.fromkeys((student, folder))):
         if student == folder or not learned.exists():
             if not (student / "pseudo").exists():
-                find_pseudo_boxes(student_only, training_set, weights, student, device)
+                find_pseudo_boxes(student_only, training_set, weights, student, device, factors)
             train_detector(student_only, student, device, weights[0], factors)
             gather(None)  # the main process has written model_final.pt before another reads it
         if student != folder:

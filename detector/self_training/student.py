@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from detector.config import Settings
+from detector.config.settings import SelfTrainSettings
 from detector.data.build import build_tiling, find_test_set
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc import VOCDataset
 from detector.data.reviewed import reviewed_counts
 from detector.data.training_set import TrainingSet
-from detector.engine.build import build_optimizer, build_precision, build_train_options
+from detector.engine.build import build_optimizer, build_train_options
 from detector.engine.checkpoint import load_checkpoint, restore_model
 from detector.engine.loop import make_steps
 from detector.engine.precision import Precision
@@ -42,20 +43,22 @@ def train_detector(
     device: torch.device,
     found_by: Path,
     factors: np.ndarray | None = None,
+    pseudo: Path | None = None,
 ) -> None:
-    """Train on the data set FOLDER/pseudo, from the newest checkpoint of the folder or from the start.
+    """Train on a data set of pseudo boxes, from the newest checkpoint of the folder or from the start.
 
     Args:
         found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
         factors: (N,), how often to draw each image; None: all equally often.
+        pseudo: the data set; None: FOLDER/pseudo.
     """
     with sync_errors():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.seed, cfg.deterministic)
-        pseudo = folder / "pseudo"
+        pseudo = pseudo or folder / "pseudo"
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         split, fused = cfg.datasets.train_split, bool(cfg.datasets.teacher)
-        reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg) else ()
+        reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg.self_train) else ()
         model = build_student(cfg).to(device)
         if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
             model.backbone.body.load_state_dict(backbone_of(found_by))
@@ -69,7 +72,7 @@ def train_detector(
         mosaic=cfg.self_train.mosaic,
         pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
         weights=read_weights(pseudo, split) if fused else (),
-        tiling=build_tiling(cfg),
+        tiling=build_tiling(cfg.input),
     )
     _train(cfg, folder, device, model, images, source, factors)
 
@@ -102,12 +105,14 @@ def train_with_teacher(
         model = TeacherStudent(
             student.to(device),
             decay=teacher_decay(cfg.solver.max_iter),
-            choose=build_pseudo_boxes(cfg, training_set, of_student=True),
+            choose=build_pseudo_boxes(cfg.self_train, training_set, of_student=True),
             flip=cfg.input.flip,
         )
         dataset = training_set.dataset
-        reviewed = reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg) else ()
-    images = IndexedImages(dataset, reviewed=reviewed, tiling=build_tiling(cfg))
+        reviewed = (
+            reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg.self_train) else ()
+        )
+    images = IndexedImages(dataset, reviewed=reviewed, tiling=build_tiling(cfg.input))
     _train(cfg, folder, device, model, images, dataset, factors)
 
 
@@ -117,7 +122,7 @@ def build_running_ap(
     """The AP of a student while it learns; None: it is not measured."""
     if test_set is None or not cfg.solver.ap_share:
         return None
-    postprocess = build_student_postprocess(cfg)
+    postprocess = build_student_postprocess(cfg.test)
 
     def detect(model: nn.Module, indices: Sequence[int]) -> Iterator[Detections]:
         assert isinstance(model, Student)
@@ -126,16 +131,16 @@ def build_running_ap(
             device=precision.device,
             precision=precision,
             images_per_batch=cfg.solver.images_per_batch,
-            tiling=build_tiling(cfg),
+            tiling=build_tiling(cfg.input),
         )
         return map(postprocess, scores)
 
     return RunningAP(detect, test_set, cfg.solver.ap_share)
 
 
-def _weighs_boxes(cfg: Settings) -> bool:
+def _weighs_boxes(options: SelfTrainSettings) -> bool:
     """Whether the losses of the student ask which boxes are reviewed."""
-    return cfg.self_train.pseudo_weight != 1
+    return options.pseudo_weight != 1
 
 
 def _train(
@@ -150,11 +155,11 @@ def _train(
     final = None
     with sync_errors():
         if isinstance(model, TeacherStudent):
-            optimizer, final = build_optimizer(cfg, model.student), model.teacher
+            optimizer, final = build_optimizer(cfg.solver, model.student), model.teacher
             optimizer.register_step_post_hook(model.update)
         else:
-            optimizer = build_optimizer(cfg, model)
-        precision = build_precision(cfg, device)
+            optimizer = build_optimizer(cfg.solver, model)
+        precision = Precision(cfg.precision, device)
         progress = resume_run(cfg, folder, model, optimizer, precision, "student")
         position = progress.iteration * world_size()  # batches that all processes have made
         batches = build_box_loader(cfg, images, start=position, factors=factors)
@@ -166,7 +171,7 @@ def _train(
         lambda losses, batch: losses,  # in training the model returns its losses
         optimizer,
         batches,
-        build_train_options(cfg),
+        build_train_options(cfg.solver, cfg.seed),
         folder=folder,
         precision=precision,
         running_ap=running_ap,

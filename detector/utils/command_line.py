@@ -36,6 +36,7 @@ def config_parser(command: str, description: str | None) -> argparse.ArgumentPar
     parser.add_argument(
         "overrides",
         nargs="*",
+        default=[],  # else argparse calls them required
         metavar="KEY VALUE",
         help="config keys to change (docs/config.md); KEY=VALUE is the same",
     )

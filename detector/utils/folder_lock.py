@@ -79,7 +79,7 @@ def _lock(lock: Path, in_use: str, kind: str) -> Iterator[None]:
             pass  # this file system has no locks
         if not _is_ours(descriptor):
             raise UserError(
-                f"{lock} is no lock of detector, and would be overwritten: rename it, or name another {kind}"
+                f"{lock} was not written by detector and would be lost: rename it, or name another {kind}"
             )
         if not _is_same(lock, descriptor):
             raise UserError(f"{in_use} another process, which has just ended: run the command again")

@@ -67,7 +67,7 @@ class SameFolder:
             found = "was moved or deleted, and another folder is in its place"
         raise UserError(
             f"the folder {self.folder} {found} while it was written to: nothing more is written. To go on, "
-            "move it back, or name its new place (of a run OUTPUT_DIR), and give the same command again, a "
+            "move it back, or name its new place (OUTPUT_DIR of a run), and run the same command again, a "
             "training with --resume"
         )
 

@@ -106,9 +106,9 @@ def _check_parts(content: Any, file_size: int) -> None:
             raise DataError(f"{name} {kind}, expected a dense tensor with values")
         size += value.nbytes
         if value.nbytes > value.untyped_storage().nbytes():
-            raise DataError(f"{name} shows the same values several times: save a copy of it (contiguous())")
+            raise DataError(f"{name} is a view that repeats values: save a copy of it (contiguous())")
         if size > _MOST_VIEWS * file_size:
-            raise DataError(f"its tensors show {size} bytes or more, but the file has {file_size}")
+            raise DataError(f"its tensors would have {size} bytes or more, but the file has {file_size}")
 
 
 def _odd_kind(tensor: Tensor) -> str | None:

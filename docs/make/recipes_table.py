@@ -7,9 +7,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from torch import nn
+
 from detector.config import Settings, load_cfg
-from detector.data.build import build_test_transforms, test_max_sizes, test_side
+from detector.data.build import build_test_transforms, test_side
 from detector.engine.build import base_lr, build_lr_factor, images_per_step
+from detector.modeling.build import WETECTRON, build_drop_block
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/recipes.md"
@@ -120,7 +123,8 @@ def numbers(values: Iterable[float]) -> str:
 
 
 def learning_rate(cfg: Settings) -> str:
-    return f"{base_lr(cfg):g}, gradients {'summed' if cfg.solver.gradient_reduction == 'sum' else 'averaged'}"
+    reduction = "summed" if cfg.solver.gradient_reduction == "sum" else "averaged"
+    return f"{base_lr(cfg.solver):g}, gradients {reduction}"
 
 
 def refinement_rate(cfg: Settings) -> str:
@@ -135,8 +139,8 @@ def warm_up(cfg: Settings) -> str:
 
 def total_decay(cfg: Settings) -> str:
     """The sum over steps of learning rate times weight decay."""
-    factor = build_lr_factor(cfg)
-    total = sum(factor(i) for i in range(cfg.solver.max_iter)) * base_lr(cfg) * cfg.solver.weight_decay
+    factor = build_lr_factor(cfg.solver)
+    total = sum(factor(i) for i in range(cfg.solver.max_iter)) * base_lr(cfg.solver) * cfg.solver.weight_decay
     return f"{total:.4f}"
 
 
@@ -147,7 +151,7 @@ def training_side(cfg: Settings) -> str:
 
 def caps(cfg: Settings) -> str:
     # A size of the longest side is the longer side itself.
-    return "none" if test_side(cfg) == "longest" else numbers(dict.fromkeys(test_max_sizes(cfg)))
+    return "none" if test_side(cfg.input) == "longest" else numbers([cfg.input.max_size])
 
 
 def detections(cfg: Settings) -> str:
@@ -157,16 +161,15 @@ def detections(cfg: Settings) -> str:
 
 
 def pseudo_labels(cfg: Settings) -> str:
-    rules = {"greedy": ", suppressed by centers", "any": ", suppressed by any higher-scored"}
-    return cfg.model.method + (rules[cfg.clusters.suppression] if cfg.model.method == "mist" else "")
+    return {WETECTRON: "mist, suppressed by any higher-scored"}.get(cfg.model.method, cfg.model.method)
 
 
 def regression(cfg: Settings) -> str:
     options = cfg.model.regression
     if not options.enabled:
         return "none"
-    if options.per_stream:
-        return f"in each stream, over {'all' if options.box_reduction == 'all' else 'weighted'} RoIs"
+    if cfg.model.method == WETECTRON:
+        return "in each stream, over all RoIs"
     return f"branch of weight {options.score_weight:g} to 1 of each stream"
 
 
@@ -174,9 +177,12 @@ def drop_block(cfg: Settings) -> str:
     options, solver = cfg.model.drop_block, cfg.solver
     if not options.enabled:
         return "none"
-    step = base_lr(cfg) * solver.drop_block_lr_factor * options.gradient_factor
+    drop = build_drop_block(cfg.model, 1)
+    assert drop is not None
+    step = base_lr(solver) * solver.drop_block_lr_factor * drop.gradient_factor
     later = f", x {solver.drop_block_gamma:g} at each fall" if solver.drop_block_gamma else ""
-    return f"{options.norm} norm, width {options.width}, step {step:g}{later}"
+    norm = "batch" if isinstance(drop.norm, nn.BatchNorm2d) else "group"
+    return f"{norm} norm, width {drop.reduce.out_channels}, step {step:g}{later}"
 
 
 ROWS: dict[str, Callable[[Settings], str]] = {
@@ -186,13 +192,13 @@ ROWS: dict[str, Callable[[Settings], str]] = {
         f"more than {c.proposals.min_size:g} px" if c.proposals.min_size else "any"
     ),
     "image labels": lambda c: f"{'with' if c.datasets.difficult_labels else 'without'} difficult objects",
-    "images per step": lambda c: str(images_per_step(c)),
+    "images per step": lambda c: str(images_per_step(c.solver)),
     "learning rate": learning_rate,
     "that of the refinement heads": refinement_rate,
     "weight decay": lambda c: f"{c.solver.weight_decay:g}",
     "steps": lambda c: str(c.solver.max_iter),
     "learning rate falls at": lambda c: numbers(c.solver.steps),
-    "images in all": lambda c: str(c.solver.max_iter * images_per_step(c)),
+    "images in all": lambda c: str(c.solver.max_iter * images_per_step(c.solver)),
     "sum over steps of lr x weight decay": total_decay,
     "warm-up": warm_up,
     "momentum at the falls": lambda c: "scaled" if c.solver.scale_momentum else "kept",
@@ -203,14 +209,14 @@ ROWS: dict[str, Callable[[Settings], str]] = {
     "box regression": regression,
     "drop block": drop_block,
     "MIL classes": lambda c: "21 with background" if c.model.mil_background else "20",
-    "ReLU after conv5_3": lambda c: "yes" if c.model.backbone.last_relu else "no",
+    "ReLU after conv5_3": lambda c: "no" if c.model.method == WETECTRON else "yes",
     "corners of RoIs": lambda c: "inclusive" if c.input.inclusive_rois else "half-open",
     "training sizes": lambda c: numbers(c.input.train_sizes),
     "of the side": training_side,
     "test sizes": lambda c: numbers(c.input.test_sizes),
-    "of which side": test_side,
+    "of which side": lambda c: test_side(c.input),
     "cap on the longer side in testing": caps,
-    "test passes": lambda c: str(len(build_test_transforms(c))),
+    "test passes": lambda c: str(len(build_test_transforms(c.input))),
     "score threshold": lambda c: f"{c.test.score_threshold:g}",
     "most detections": detections,
 }

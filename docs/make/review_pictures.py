@@ -35,7 +35,7 @@ from detector.utils.files import atomic_write, encode_image
 
 FOLDER = Path(__file__).parents[1] / "images"
 SIZE = {"width": 1000, "height": 700}  # pixels
-FRAME_MS, REVIEWED = 1100, 31  # of a frame; images before the pictures
+FRAME_MS, REVIEWED = 1100, 21  # of a frame; images before the pictures
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(options.run, (), file=Path(folder, "review.sqlite"))
         with Learner(options.run, (), session.store, 10) as learner, _page(session, learner) as page:
-            annotator = Annotator(page, session.store, 0.3)
+            annotator = Annotator(page, session.store)
             for _ in range(REVIEWED):
                 annotator.review(objects[page.evaluate(NAME)])
                 _wait_while(learner, "training")
@@ -99,15 +99,15 @@ def _animate(page: Page, session: Session, objects: dict[str, list[tuple[str, li
     frames = [_picture(page)]
 
     class Watched(Annotator):
-        def _key(self, key: str) -> None:
-            super()._key(key)
+        def _key(self, key: str, kind: str) -> None:
+            super()._key(key, kind)
             frames.append(_picture(page))
 
-        def _drag(self, start: list[float], end: list[float]) -> None:
-            super()._drag(start, end)
+        def _draw(self, label: str, box: list[float]) -> None:
+            super()._draw(label, box)
             frames.append(_picture(page))
 
-    annotator = Watched(page, session.store, 0.3)
+    annotator = Watched(page, session.store)
     while len(frames) * FRAME_MS < 29_000:
         annotator.review(objects[page.evaluate(NAME)])
     _show("review.webp", *frames)

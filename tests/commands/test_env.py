@@ -64,4 +64,4 @@ def test_the_build_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     has_cuda = torch._C._dispatch_has_kernel_for_dispatch_key("detector::roi_align_forward", "CUDA")
     assert describe_build() == ("CPU and CUDA kernels" if has_cuda else "CPU kernels alone")
     monkeypatch.setitem(sys.modules, "detector.layers", None)
-    assert "import detector.layers says why" in describe_build()
+    assert "`import detector.layers` shows why" in describe_build()

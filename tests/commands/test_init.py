@@ -1,5 +1,6 @@
 """`detector init`: the config that it writes loads, and names its data set."""
 
+import shlex
 import warnings
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
 
 def test_on_a_gpu_the_sizes_of_the_recipe_stay(pictures, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert main(["init", "my pictures", "--output", "odd: name.yaml"]) == 0
+    command = ["detector", "init", "my pictures", "--output", "odd: name.yaml", "--split-by", "picture"]
+    assert main([*command[1:], "--skip-missing"]) == 0
+    first = Path("odd: name.yaml").read_text().splitlines()[0]
+    assert first == f"# Written by: {shlex.join([*command, '--skip-missing'])}"
     cfg = load_cfg("odd: name.yaml")
     assert (Path(cfg.datasets.root), cfg.solver.max_iter) == (pictures.parent / "odd: name", 500)
     assert cfg.input == load_cfg("own_mist_lite0").input
@@ -241,7 +245,7 @@ def test_a_class_that_only_pictures_to_test_on_show(pictures, capsys):
     for name in ("cat", "dog"):
         (pictures / name).rename(pictures.parent / name)
     assert main(["init", "my pictures"]) == 2
-    assert "pictures to test on show bird, which none to train on does" in capsys.readouterr().err
+    assert "the pictures to test on show bird, but none to train on does" in capsys.readouterr().err
 
 
 def test_drawn_boxes_are_carried_over_where_they_agree_with_the_labels(pictures, tmp_path, capsys):

@@ -44,6 +44,12 @@ def test_without_a_command_all_are_listed(capsys):
     assert "trian" in capsys.readouterr().err
 
 
+def test_what_may_be_left_out_is_not_called_missing(capsys):
+    with pytest.raises(SystemExit):
+        main(["report"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: RUN\n")
+
+
 def test_help_has_all_commands_in_groups_and_names_a_page(capsys):
     assert main([]) == 2
     listed = capsys.readouterr().out

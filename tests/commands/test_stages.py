@@ -94,6 +94,18 @@ def test_two_processes_share_each_stage(words, tmp_path, effort) -> None:
     assert (run / "self_train" / "report.html").is_file()
 
 
+def test_the_time_left_follows_the_stages_that_are_done(words, monkeypatch, capsys) -> None:
+    now = iter([0.0, 30.0, 120.0, 240.0, 250.0])  # at the start, and when the second and later stages begin
+    monkeypatch.setattr(stages.time, "perf_counter", lambda: next(now))
+    for name in ("make_proposals", "train", "evaluate", "self_train_and_test", "write_report"):
+        monkeypatch.setattr(stages, name, lambda *_, **__: None)
+    stages.run_stages(str(CONFIG), words)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " left in all" in line]
+    assert [line.split(", ")[2] for line in lines] == [
+        f"{left} left in all" for left in ("4:00", "1:30", "2:00", "1:20")
+    ]
+
+
 def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
     make_proposals(config_file=CONFIG, overrides=words, workers=1)
     detector.train(CONFIG, words)
@@ -103,10 +115,12 @@ def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
 
 def test_keys_that_come_too_late_are_named(words, capsys) -> None:
     assert main(["train", str(CONFIG), "--to", "detector", *words]) == 0
-    assert "stays as it is" not in capsys.readouterr().err
+    assert "is finished and is kept" not in capsys.readouterr().err
     late = ["SOLVER.MAX_ITER", "3", "SELF_TRAIN.MAX_ITER", "4"]
     assert main(["train", str(CONFIG), "--to", "detector", *words, *late]) == 0
-    weak, student = [line for line in capsys.readouterr().err.splitlines() if "stays as it is" in line]
+    weak, student = [
+        line for line in capsys.readouterr().err.splitlines() if "is finished and is kept" in line
+    ]
     assert "run/model_final.pt is finished" in weak
     assert "other keys: SOLVER.MAX_ITER: 2 -> 3; for a new one" in weak
     assert "self_train/model_final.pt is finished" in student
@@ -209,7 +223,7 @@ def test_quick_makes_less_of_everything_beside_the_whole_run(words, tmp_path, mo
     )
     assert (cfg.proposals.mode, cfg.solver.max_iter, cfg.input.train_sizes) == ("quality", 300, (320, 400))
     assert (cfg.self_train.max_iter, cfg.self_train.teacher_steps) == (7, 5)  # what is given, is taken
-    assert "the whole recipe finds more: detector train " in capsys.readouterr().out
+    assert "the whole recipe reaches higher AP: detector train " in capsys.readouterr().out
     keys = stages.quick(load_cfg(CONFIG, words))
     assert (keys["OUTPUT_DIR"], keys["INPUT.TRAIN_SIZES"]) == (str(folder), (256,))
     assert keys["DATASETS.PROPOSALS"] == str(tmp_path / "proposals_quick.npz")

@@ -287,13 +287,15 @@ def test_clusters_to_regress_to_need_a_method_that_makes_them(load):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("MODEL.REGRESSION.ENABLED=False", r"PER_STREAM is True, expected False, because .*ENABLED is False"),
-        ("MODEL.REGRESSION.LABELS=clusters", "LABELS is 'clusters', expected 'top1', because .*PER_STREAM"),
-        ("MODEL.REGRESSION.SCORE_WEIGHT=5", r"SCORE_WEIGHT is 5.0, expected 1, because .*PER_STREAM"),
+        (
+            "MODEL.REGRESSION.LABELS=clusters",
+            "LABELS is 'clusters', expected 'top1', because .*mist_wetectron",
+        ),
+        ("MODEL.REGRESSION.SCORE_WEIGHT=5", r"SCORE_WEIGHT is 5.0, expected 1, because .*mist_wetectron"),
     ],
 )
 def test_keys_that_regression_in_each_stream_would_ignore_are_refused(load, words, message):
-    own = ["MODEL.REGRESSION.ENABLED=True", "MODEL.REGRESSION.PER_STREAM=True"]
+    own = ["MODEL.REGRESSION.ENABLED=True", "MODEL.METHOD=mist_wetectron"]
     load(*own)
     with pytest.raises(ConfigError, match=message):
         load(*own, words)

@@ -80,6 +80,6 @@ def test_inclusive_rois_are_those_of_training_tests_and_snapshots(cfg):
     cfg = with_values(cfg, {"INPUT.INCLUSIVE_ROIS": True})
     training_set = build_training_set(cfg)
     assert build_train_loader(cfg, training_set, stride=8).dataset.transform.inclusive_rois
-    assert {each.inclusive_rois for each in build_test_transforms(cfg)} == {True}
+    assert {each.inclusive_rois for each in build_test_transforms(cfg.input)} == {True}
     (views,) = build_snapshot_views(cfg, training_set, [0])
     assert views.samples[0].pixel is not None

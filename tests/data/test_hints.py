@@ -41,14 +41,14 @@ def test_read_hints(tmp_path, source) -> None:
         "",
         {"file": "c", "counts": {"cat": 1}},
     )
-    found = build_hints(cfg_of("DATASETS.HINTS", str(path)), source)
+    found = build_hints(cfg_of("DATASETS.HINTS", str(path)).datasets, source)
     assert found["a"] == Hints(
         torch.tensor([[7, 8.5], [2, 3]]), torch.tensor([2, 2]), torch.tensor([2, 0, 2])
     )
     none = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
     assert found["c"] == Hints(*none, torch.tensor([0, 1, 0]))
     assert len(found) == 2
-    assert build_hints(cfg_of(), source) == {}
+    assert build_hints(cfg_of().datasets, source) == {}
 
 
 @pytest.mark.parametrize(

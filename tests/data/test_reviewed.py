@@ -212,7 +212,7 @@ def test_images_are_drawn_by_the_labels_that_they_train(source) -> None:
     """Only image b is tagged bird, but the boxes say that image a shows one, and no cat or dog."""
     cfg = cfg_of("SOLVER.BOXED_SHARE", 0.8)
     reviewed = {"a": boxes_of(0, complete=True)}
-    factors = draw_factors(cfg, TrainingSet(source, reviewed, {}, proposals=None))
+    factors = draw_factors(cfg.solver, TrainingSet(source, reviewed, {}, proposals=None))
     labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]], dtype=bool)
     assert factors.tolist() == reviewed_sampling_weights(np.arange(5) == 0, labels, 0.8).tolist()
     assert factors.tolist() != reviewed_sampling_weights(np.arange(5) == 0, source.all_labels(), 0.8).tolist()
@@ -225,15 +225,18 @@ def test_a_class_that_only_hints_show_is_drawn_as_often_as_others(source) -> Non
     labels[3, 0] = True
     cfg = cfg_of("SOLVER.REPEAT_THRESHOLD", 0.9, "SOLVER.BOXED_SHARE", 0.8)
     assert (
-        draw_factors(cfg, TrainingSet(source, {}, hints, proposals=None)).tolist()
+        draw_factors(cfg.solver, TrainingSet(source, {}, hints, proposals=None)).tolist()
         == repeat_factors(labels, 0.9).tolist()
     )
     reviewed = {"a": boxes_of(2, complete=False)}
-    factors = draw_factors(cfg, TrainingSet(source, reviewed, hints, proposals=None))
+    factors = draw_factors(cfg.solver, TrainingSet(source, reviewed, hints, proposals=None))
     labels[0, 2] = True
     expected = repeat_factors(labels, 0.9) * reviewed_sampling_weights(np.arange(5) == 0, labels, 0.8)
     assert factors.tolist() == expected.tolist()
-    assert factors.tolist() != draw_factors(cfg, TrainingSet(source, reviewed, {}, proposals=None)).tolist()
+    assert (
+        factors.tolist()
+        != draw_factors(cfg.solver, TrainingSet(source, reviewed, {}, proposals=None)).tolist()
+    )
 
 
 def test_without_reviews_nothing_of_the_annotations_reaches_a_batch(source, monkeypatch) -> None:
@@ -325,13 +328,13 @@ def test_the_config_names_reviewed_images(tmp_path, source) -> None:
     often = cfg_of("DATASETS.BOXED_SHARE", 0.4, "SOLVER.BOXED_SHARE", 0.9)
     reviewed = build_reviewed(often, source)
     assert len(reviewed) == 2
-    factors = draw_factors(often, TrainingSet(source, reviewed, {}, proposals=None))
+    factors = draw_factors(often.solver, TrainingSet(source, reviewed, {}, proposals=None))
     assert np.array_equal(
         factors, reviewed_sampling_weights(np.isin(source.image_ids, [*reviewed]), source.all_labels(), 0.9)
     )
     assert len(set(factors.tolist())) > 1
     assert build_reviewed(cfg_of(), source) == {}
-    assert draw_factors(cfg_of(), TrainingSet(source, {}, {}, proposals=None)) is None
+    assert draw_factors(cfg_of().solver, TrainingSet(source, {}, {}, proposals=None)) is None
 
 
 def test_a_list_of_images_is_utf_8(tmp_path, source) -> None:

@@ -108,7 +108,7 @@ def test_what_is_not_finite_is_neither_written_nor_loaded(tmp_path, part, value)
     assert path.read_bytes() == before
     (whole["optimizer"]["state"][1] if momentum else whole["model"])[part].view(-1)[-1] = value
     torch.save(whole, path)
-    with pytest.raises(DamagedCheckpoint, match=rf"a\.pt is of no use: .*{part} is not finite"):
+    with pytest.raises(DamagedCheckpoint, match=rf"a\.pt cannot be used: .*{part} is not finite"):
         load_checkpoint(path)
 
 
@@ -147,7 +147,10 @@ def test_forged_content_is_named(tmp_path, changes, message):
         (lambda saved: saved["state"].update({9: {"momentum_buffer": 3}}), "damaged"),
         (lambda saved: saved["state"].update({-1: saved["state"].pop(0)}), "damaged"),
         (lambda saved: saved["state"][0].update(momentum_buffer=torch.zeros(7)), r"momentum_buffer .*\(7,\)"),
-        (lambda saved: saved["state"].update({0: {"exp_avg": 3}}), "of another optimizer: it keeps exp_avg"),
+        (
+            lambda saved: saved["state"].update({0: {"exp_avg": 3}}),
+            "saved by another optimizer, which keeps exp_avg",
+        ),
     ],
 )
 def test_a_forged_optimizer_is_named(tmp_path, harm, message):

@@ -55,7 +55,7 @@ def test_of_a_checkpoint_that_is_not_finite_the_one_before_is_used(run_folder, c
     content["model"]["head.bias"][0] = float("nan")
     torch.save(content, newest)
     assert restore_newest(folder, net, optimizer).iteration == 2
-    assert f"{newest} is of no use: model.head.bias is not finite" in caplog.text
+    assert f"{newest} cannot be used: model.head.bias is not finite" in caplog.text
 
 
 @pytest.mark.parametrize(

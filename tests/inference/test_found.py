@@ -98,5 +98,5 @@ def test_a_predictor_says_what_it_is(predictor, tmp_path):
 def test_detections_without_an_image_say_so():
     empty = torch.zeros(0)
     found = Found("a", torch.zeros(0, 4), empty, empty.long())
-    with pytest.raises(UserError, match="know no image"):
+    with pytest.raises(UserError, match="have no image to draw on"):
         found.plot()

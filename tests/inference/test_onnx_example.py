@@ -17,7 +17,11 @@ pytest.importorskip("onnxruntime")
 def write_network(path: Path) -> None:
     """A network whose one box is as large as the image, and whose second is below the threshold."""
     make, types = onnx.helper, onnx.TensorProto
-    names = {"scores": ([0.75, 0.25], types.FLOAT, (2,)), "labels": ([1, 0], types.INT64, (2,))}
+    names = {
+        "scores": ([0.75, 0.25], types.FLOAT, (2,)),
+        "labels": ([1, 0], types.INT64, (2,)),
+        "image_index": ([0, 0], types.INT64, (2,)),
+    }
     constants = [
         make.make_node("Constant", [], [name], value=make.make_tensor(name, kind, shape, values))
         for name, (values, kind, shape) in names.items()
@@ -28,21 +32,24 @@ def write_network(path: Path) -> None:
         make.make_node("Constant", [], ["rows"], value=order),
         make.make_node("Constant", [], ["size"], value=make.make_tensor("size", types.INT64, (2,), [2, 4])),
         make.make_node("Constant", [], ["zero"], value=make.make_tensor("zero", types.INT64, (1,), [0])),
-        make.make_node("Shape", ["image"], ["shape"]),
-        make.make_node("Slice", ["shape", "one", "three"], ["sides"]),
+        make.make_node("Reshape", ["sizes", "minus_one"], ["sides"]),
         make.make_node("Concat", ["zero", "sides"], ["places"], axis=0),
         make.make_node("Gather", ["places", "rows"], ["flat"]),
         make.make_node("Reshape", ["flat", "size"], ["whole"]),
         make.make_node("Cast", ["whole"], ["boxes"], to=types.FLOAT),
     ]
-    bounds = [make.make_tensor(name, types.INT64, (1,), [at]) for name, at in (("one", 1), ("three", 3))]
-    image = make.make_tensor_value_info("image", types.UINT8, [3, "height", "width"])
+    flat = [make.make_tensor("minus_one", types.INT64, (1,), [-1])]
+    inputs = [
+        make.make_tensor_value_info("images", types.UINT8, ["batch", 3, "height", "width"]),
+        make.make_tensor_value_info("sizes", types.INT64, ["batch", 2]),
+    ]
     outputs = [
         make.make_tensor_value_info("boxes", types.FLOAT, [2, 4]),
         make.make_tensor_value_info("scores", types.FLOAT, [2]),
         make.make_tensor_value_info("labels", types.INT64, [2]),
+        make.make_tensor_value_info("image_index", types.INT64, [2]),
     ]
-    graph = make.make_graph(nodes, "network", [image], outputs, bounds)
+    graph = make.make_graph(nodes, "network", inputs, outputs, flat)
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), path)
 
 

@@ -11,7 +11,6 @@ from detector.data.build import build_dataset
 from detector.data.proposals import save_proposals
 from detector.data.proposals.grid import grid_boxes
 from detector.data.toybox import CLASSES, draw_toybox
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import restore_model
 from detector.engine.precision import Precision
 from detector.inference.load import read_run
@@ -133,7 +132,7 @@ def test_scores_are_those_of_test_net(tmp_path, precision):
     restore_model(model, checkpoint, file)
     cpu = torch.device("cpu")
     dataset = build_dataset(cfg, "test")
-    (expected,) = predict_all(cfg, model.eval(), dataset, [0], build_precision(cfg, cpu))
+    (expected,) = predict_all(cfg, model.eval(), dataset, [0], Precision(cfg.precision, cpu))
     scores = detector.load(run, "cpu").scores(path, boxes)
     assert scores.boxes.equal(expected.boxes)
     assert scores.scores.equal(expected.scores)

@@ -10,6 +10,7 @@ import torch
 from detector.data.datasets.voc import VOCDataset
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.inference.export import load_program
+from detector.inference.exported_student import pad_images
 from detector.inference.quantize import mean_ap, quantize_onnx, spread
 from detector.utils.errors import MissingPackage
 
@@ -25,17 +26,16 @@ def write_network(path: Path) -> None:
         onnx.numpy_helper.from_array(generator.normal(0, 0.1, shape).astype(np.float32), name)
         for name, shape in shapes.items()
     ]
-    axis = onnx.numpy_helper.from_array(np.array([0]), "axis")
     nodes = [
-        make.make_node("Cast", ["image"], ["pixels"], to=onnx.TensorProto.FLOAT),
-        make.make_node("Unsqueeze", ["pixels", "axis"], ["batch"]),
-        make.make_node("Conv", ["batch", "body.weight"], ["features"], name="first"),
+        make.make_node("Cast", ["images"], ["pixels"], to=onnx.TensorProto.FLOAT),
+        make.make_node("Conv", ["pixels", "body.weight"], ["features"], name="first"),
         make.make_node("Relu", ["features"], ["active"]),
         make.make_node("Conv", ["active", "head.cls_logits.weight"], ["scores"], name="last"),
     ]
-    image = make.make_tensor_value_info("image", onnx.TensorProto.UINT8, [3, "height", "width"])
+    images = make.make_tensor_value_info("images", onnx.TensorProto.UINT8, [1, 3, "height", "width"])
+    sizes = make.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [1, 2])
     scores = make.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, [1, 2, "h", "w"])
-    graph = make.make_graph(nodes, "network", [image], [scores], [*weights, axis])
+    graph = make.make_graph(nodes, "network", [images, sizes], [scores], weights)
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), path)
 
 
@@ -44,7 +44,7 @@ def test_convolutions_are_quantized_except_the_last(tmp_path: Path) -> None:
     path, small = tmp_path / "a.onnx", tmp_path / "b.onnx"
     write_network(path)
     quantize_onnx(path, small, images)
-    (found,), (expected,) = (load_program("onnx", each)(images[3]) for each in (small, path))
+    (found,), (expected,) = (load_program("onnx", each)(*pad_images(images[3:])) for each in (small, path))
     assert 0 < (found - expected).abs().max() < 0.05 * expected.abs().max()
     model = onnx.load(small)
     producers = {output: node.op_type for node in model.graph.node for output in node.output}
@@ -52,7 +52,7 @@ def test_convolutions_are_quantized_except_the_last(tmp_path: Path) -> None:
     assert producers[convolutions["first"].input[1]] == "DequantizeLinear"
     assert convolutions["last"].input[1] == "head.cls_logits.weight"
     quantize_onnx(path, path, images)  # in its place, the same network again
-    (again,) = load_program("onnx", path)(images[3])
+    (again,) = load_program("onnx", path)(*pad_images(images[3:]))
     assert again.equal(found)
 
 
@@ -61,13 +61,13 @@ def test_ap_of_exported_networks(tmp_path: Path) -> None:
     dataset = VOCDataset(tmp_path / "toybox", "test", CLASSES)
     order = iter(range(9))
 
-    def right(image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def right(images: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, ...]:
         truth = dataset.annotation(next(order))
-        return truth.boxes, torch.ones(len(truth.boxes)), truth.labels
+        return truth.boxes, torch.ones(len(truth.boxes)), truth.labels, torch.zeros_like(truth.labels)
 
     assert mean_ap(right, dataset, 3) == (100.0, 3)
-    nothing = torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64)
-    assert mean_ap(lambda image: nothing, dataset, 100) == (0.0, 4)
+    nothing = torch.zeros(0, 4), torch.zeros(0), *torch.zeros(2, 0, dtype=torch.int64)
+    assert mean_ap(lambda *images: nothing, dataset, 100) == (0.0, 4)
 
 
 def test_paths_are_spread_evenly() -> None:

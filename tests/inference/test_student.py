@@ -10,6 +10,7 @@ import torch
 from onnx_cases import run_example
 from PIL import Image
 from random_run import CLASSES, make_pictures, make_run, make_student
+from torch import Tensor
 
 import detector
 from detector.commands import export as exporting
@@ -20,11 +21,13 @@ from detector.config import load_cfg
 from detector.data.toybox import CLASSES as TOYBOX
 from detector.data.toybox import draw_toybox
 from detector.inference.export import Network, detection_differences, load_program, typical_difference
-from detector.inference.exported_student import export_student
+from detector.inference.exported_student import export_student, pad_images
+from detector.inference.predictor import Predictor
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.reporting.build import write_report as report
 from detector.self_training.build import build_student
 from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.scoring import score_batch
 from detector.structures import Detections
 from detector.utils.errors import UserError
 from detector.utils.logging import setup_logging
@@ -161,12 +164,13 @@ def test_an_exported_student_finds_what_the_student_finds(
     folder = run / "self_train" / "export"
     about = json.loads((folder / f"{form}.json").read_text())
     assert about["check"]["difference"] <= 1e-4
-    assert about["outputs"] == ["boxes", "scores", "labels"]
+    assert about["outputs"] == ["boxes", "scores", "labels", "image_index"]
     assert next(folder.glob(f"{form}.[op]*")).stat().st_size > 1e6
-    boxes, scores, _ = networks[0](torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous())
+    boxes, scores, _, _ = networks[0](*pad_images([torch.from_numpy(PIXELS).permute(2, 0, 1)]))
     expected = found(PIXELS)
     assert len(expected) == len(boxes) > 10
     torch.testing.assert_close(scores, expected.scores, atol=1e-4, rtol=0)
+    equals_eager(networks[0], found, SEVERAL)
     if form == "onnx":
         assert json.loads((folder / "preprocess.json").read_text())["classes"] == list(CLASSES)
         texts = {each.key: each.value for each in onnx.load(folder / "onnx.onnx").metadata_props}
@@ -176,6 +180,37 @@ def test_an_exported_student_finds_what_the_student_finds(
         expected = [f"{name} {score:.2f}" for name, score in pairs if score > 0.3]
         lines = run_example(folder, "onnx.onnx", "picture.png")
         assert [line.removeprefix("picture.png ").rsplit(" ", 4)[0] for line in lines] == expected
+
+
+SEVERAL = [torch.randint(256, (3, *size)).byte() for size in ((50, 70), (64, 40), (90, 33))]
+
+
+def equals_eager(network: Network, predictor: Predictor, images: list[Tensor]) -> None:
+    """Check that a network finds in images of several sizes what the model finds in them together."""
+    options = {"device": predictor.device, "precision": predictor.precision}
+    expected = score_batch(predictor.model, images, [""] * len(images), **options)
+    with torch.no_grad():
+        boxes, scores, labels, index = network(*pad_images(images))
+    assert scores.equal(scores.sort(descending=True).values)
+    found = []
+    for number, (image, ours) in enumerate(zip(images, map(predictor.detections, expected), strict=True)):
+        own = index == number
+        pair = ours, Detections("", boxes[own], scores[own], labels[own])
+        assert len(ours) == len(pair[1]) > 0
+        limits = {"side": max(image.shape), "floor": 0.0, "most": 100}
+        found += [(image, detection_differences(*each, **limits)) for each in (pair, pair[::-1])]
+    assert typical_difference(found) <= 1e-4
+
+
+@pytest.mark.parametrize("kind", ["faster_rcnn", "fcos"])
+def test_a_batch_for_export_is_a_batch_of_the_student(kind: str, tmp_path: Path) -> None:
+    """One image is of a pixel, which a batch pads most; and all have as many boxes as an image may have."""
+    run = make_run(tmp_path / "run")
+    make_student(run, "SELF_TRAIN.BACKBONE", "small", "SELF_TRAIN.DETECTOR", kind)
+    predictor = detector.load(run, "cpu", score_threshold=None)
+    network = make_network(predictor.model)
+    equals_eager(network, predictor, [*SEVERAL, torch.zeros(3, 1, 1).byte()])
+    equals_eager(network, predictor, SEVERAL[:1])
 
 
 @pytest.mark.parametrize("words", [("--format", "torch_export"), ("--format", "onnx", "--model", "weak")])
@@ -212,22 +247,22 @@ def test_a_student_with_depthwise_convolutions_is_exported() -> None:
     words = ["SELF_TRAIN.DETECTOR", "fcos", "SELF_TRAIN.CHANNELS", 64]
     model = build_student(load_cfg("photos_pcl_lite0", words), pretrained=False).eval()
     network = make_network(model)
-    program, image = export_student(network), torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
+    program, images = export_student(network), pad_images([torch.from_numpy(PIXELS).permute(2, 0, 1)] * 3)
     with torch.no_grad():
-        found, expected = program.module()(image), network(image)
-    assert len(expected[0]) > 10
+        found, expected = program.module()(*images), network(*images)
+    assert expected[3].bincount().tolist() > [10] * 3
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_an_export_that_finds_something_else_is_not_kept(run: Path, tmp_path: Path, monkeypatch) -> None:
     Image.fromarray(PIXELS).save(tmp_path / "a.png")
-    nothing = torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    nothing = torch.zeros(0, 4), torch.zeros(0), *torch.zeros(2, 0, dtype=torch.int64)
     # Tracing the network takes seconds, and its program would not be run.
     monkeypatch.setattr("detector.commands.export.exported_student.export_student", lambda model: None)
     monkeypatch.setattr(
         "detector.commands.export.save_program", lambda program, form, path, **_: path.touch()
     )
-    monkeypatch.setattr("detector.commands.export.load_program", lambda *_: lambda image: nothing)
+    monkeypatch.setattr("detector.commands.export.load_program", lambda *_: lambda *images: nothing)
     before = {path.name for path in (run / "self_train" / "export").glob("*")}
     with pytest.raises(UserError, match="gives other figures than the model"):
         export(run, "torch_export", tmp_path)

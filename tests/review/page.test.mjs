@@ -7,7 +7,7 @@ import * as geometry from "../../detector/review/page/geometry.mjs";
 import { Keyed } from "../../detector/review/page/keyed.mjs";
 import { effortText, learningText, linePoints } from "../../detector/review/page/learning.mjs";
 import { Failure, Outbox } from "../../detector/review/page/server.mjs";
-import { classesWithoutBox, effective, replay, shownClasses } from "../../detector/review/page/state.mjs";
+import { classesWithoutBox, effective, likelyMissing, replay, shownClasses } from "../../detector/review/page/state.mjs";
 
 const image = { width: 100, height: 50 };
 const close = (found, expected) => found.forEach((each, i) => assert.ok(Math.abs(each - expected[i]) < 1e-9));
@@ -40,6 +40,25 @@ test("a drawn box is most like the one that it overlaps most, or like none", () 
   assert.equal(geometry.mostLike(boxes, [5, 0, 25, 20]), boxes[1]);
   assert.equal(geometry.mostLike(boxes, [30, 0, 50, 20]), null);
   assert.equal(geometry.mostLike([], [0, 0, 1, 1]), null);
+});
+
+test("a box that is drawn around one of its class is of that one, too", () => {
+  const head = { label: "fox", box: [20, 10, 30, 20] };
+  const around = [10, 5, 90, 45];
+  assert.equal(geometry.mostLike([head], around, "fox"), head);
+  assert.equal(geometry.mostLike([head], around, "owl"), null);
+  assert.equal(geometry.mostLike([head], around), null); // of another class: it may lie in front
+  assert.equal(geometry.mostLike([{ label: "fox", box: [0, 0, 20, 20] }], around, "fox"), null); // sticks out
+});
+
+test("the nearest handle within reach is taken; the middle of a small box is free", () => {
+  const place = [10, 10, 100, 50]; // x, y, width, height
+  assert.equal(geometry.handleAt(place, [5, 12], 8), "nw");
+  assert.equal(geometry.handleAt(place, [108, 61], 8), "se");
+  assert.equal(geometry.handleAt(place, [60, 35], 22), null);
+  assert.equal(geometry.handleAt(place, [60, 70], 8), null);
+  assert.equal(geometry.handleAt([10, 10, 12, 12], [16, 16], 22), null);
+  assert.equal(geometry.handleAt([10, 10, 12, 12], [30, 30], 22), "se");
 });
 
 test("a box snaps to the nearest candidate under the pointer that is another box", () => {
@@ -200,4 +219,14 @@ test("only what has changed is made anew, and the order is that of the items", (
   assert.equal(shown(), "c1 a1");
   keyed.show([], make);
   assert.equal(shown(), "");
+});
+
+test("the class that most likely lacks a box has none, or the least sure one", () => {
+  const start = { tags: ["a", "b", "c"], unknown: [], complete: false, boxes: [] };
+  const box = (label, status, score) => ({ label, status, score });
+  const missing = (...boxes) => likelyMissing(start, { tags: {}, boxes }, ["a", "b", "c"]);
+  assert.equal(missing(box("a", "proposed", 0.4), box("c", "proposed", 0.2)), "b");
+  assert.equal(missing(box("a", "proposed", 0.4), box("b", "accepted", null), box("c", "proposed", 0.2), box("c", "proposed", 0.9)), "a");
+  assert.equal(missing(box("a", "accepted", 0.4), box("b", "accepted", null), box("c", "rejected", 0.9)), "c");
+  assert.equal(missing(...["a", "b", "c"].map((label) => box(label, "accepted", null))), null);
 });

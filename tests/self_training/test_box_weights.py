@@ -9,8 +9,9 @@ from torchvision.models.detection.rpn import RegionProposalNetwork
 from detector.self_training.box_weights import WeightedRoIHeads, anchor_weights, sample_weights
 from detector.self_training.faster_rcnn import ProposalNetwork, faster_rcnn
 from detector.self_training.pyramids import torchvision_pyramid
+from detector.self_training.random_sizes import RandomSizes
 
-OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+TRANSFORM = RandomSizes((64,), 96, (0.5,) * 3, (0.5,) * 3)
 BOXES = torch.tensor([[5.0, 5, 40, 45], [30, 20, 70, 55]])
 
 
@@ -22,7 +23,7 @@ def losses_of(*reviews: dict[str, torch.Tensor], **options: float) -> dict[str, 
     """The losses of two images of two boxes and one, with the same weights and samples in each call."""
     torch.manual_seed(0)
     backbone = torchvision_pyramid("mobilenet_v3", pretrained=False)
-    model = faster_rcnn(backbone, 3, **OPTIONS, **options).train()
+    model = faster_rcnn(backbone, 3, TRANSFORM, **options).train()
     images = [torch.rand(3, 60, 80), torch.rand(3, 70, 50)]
     targets = [
         {"boxes": BOXES, "labels": torch.tensor([3, 1])},

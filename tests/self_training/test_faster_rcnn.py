@@ -13,9 +13,10 @@ from detector.self_training.pyramids import (
     load_torchvision_weights,
     torchvision_pyramid,
 )
+from detector.self_training.random_sizes import RandomSizes
 
 timm = pytest.importorskip("timm")
-OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+TRANSFORM = RandomSizes((64,), 96, (0.5,) * 3, (0.5,) * 3)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3
 )
 def test_losses_in_training_and_boxes_in_testing(make):
     torch.manual_seed(0)
-    model = faster_rcnn(make(), 3, **OPTIONS).train()
+    model = faster_rcnn(make(), 3, TRANSFORM).train()
     images = [torch.rand(3, 60, 80), torch.rand(3, 70, 50)]
     target = {"boxes": torch.tensor([[5.0, 5, 40, 45]]), "labels": torch.tensor([3])}
     nothing = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
@@ -43,7 +44,7 @@ def test_losses_in_training_and_boxes_in_testing(make):
 
 
 def test_an_image_without_proposals():
-    model = faster_rcnn(SmallPyramid(channels=32), 3, **OPTIONS).eval()
+    model = faster_rcnn(SmallPyramid(channels=32), 3, TRANSFORM).eval()
     torch.nn.init.constant_(model.rpn.head.bbox_pred.bias, 1e4)  # moves all of them out of the image
     for boxes, scores in model.scores([torch.rand(3, 60, 80), torch.rand(3, 70, 50)]):
         assert (boxes.shape, scores.shape) == ((0, 3, 4), (0, 3))
@@ -53,7 +54,7 @@ def test_an_image_without_proposals():
 def test_proposals_equal_torchvisions(training):
     torch.manual_seed(0)
     backbone = torchvision_pyramid("mobilenet_v3", pretrained=False)
-    network = faster_rcnn(backbone, 3, **OPTIONS).rpn.train(training)
+    network = faster_rcnn(backbone, 3, TRANSFORM).rpn.train(training)
     counts = [2100, 300, 40]
     corners = torch.randint(-5, 85, (2, sum(counts), 2, 2)).float()  # whole: an offset rounds none of them
     corners[:, :50, 1] = corners[:, :50, 0]  # no width, no height

@@ -10,17 +10,18 @@ from detector.self_training.build import build_student
 from detector.self_training.fcos import FCOS, fcos
 from detector.self_training.networks import is_student
 from detector.self_training.pyramids import SmallPyramid, torchvision_pyramid
+from detector.self_training.random_sizes import RandomSizes
 from detector.self_training.teacher import TeacherStudent
 from detector.structures import Detections
 from detector.utils.errors import ConfigError
 
-OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+TRANSFORM = RandomSizes((64,), 96, (0.5,) * 3, (0.5,) * 3)
 BOXES = torch.tensor([[5.0, 5, 40, 45], [30, 10, 55, 35]])
 
 
 def small_fcos(**options) -> FCOS:
     torch.manual_seed(0)
-    return fcos(SmallPyramid(channels=32), 3, **OPTIONS, **options)
+    return fcos(SmallPyramid(channels=32), 3, TRANSFORM, **options)
 
 
 def images_and_targets(**more) -> tuple[list, list]:

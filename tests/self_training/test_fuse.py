@@ -62,6 +62,15 @@ def test_between_them_boxes_of_one_object_are_averaged_and_others_weighted() -> 
     assert made.scores.tolist() == pytest.approx([1, 0.75, 1 - 0.375])
 
 
+def test_a_class_learns_from_its_source_alone() -> None:
+    doubted, mine, teacher = trust(precision=0.5), ours(A, B, labels=[0, 1]), found(C, NEAR_A, labels=[0, 1])
+    made = fuse(mine, teacher, BOTH, doubted.learn_from(["tags", "teacher"]))
+    assert sorted(zip(made.labels.tolist(), made.boxes.tolist(), strict=True)) == [(0, A), (1, NEAR_A)]
+    assert made.scores.tolist() == [1, 1]
+    same = doubted.learn_from(["both", "both"])
+    assert all(value.equal(getattr(same, key)) for key, value in vars(doubted).items())
+
+
 def test_of_a_box_in_one_of_the_teacher_either_is_right() -> None:
     part, whole, elsewhere = [0.0, 0, 4, 4], A, B
     made = fuse(ours(part, elsewhere), found(whole), BOTH, trust(precision=0.6, unfound=0.5))

@@ -7,17 +7,18 @@ import torch
 
 from detector.self_training.faster_rcnn import faster_rcnn
 from detector.self_training.pyramids import torchvision_pyramid
+from detector.self_training.random_sizes import RandomSizes
 from detector.self_training.teacher import STRONG_VIEW, VIEW, TeacherStudent, distort_images, teacher_decay
 from detector.structures import Detections, flip_boxes
 
-OPTIONS = {"sizes": (64,), "max_size": 96, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+TRANSFORM = RandomSizes((64,), 96, (0.5,) * 3, (0.5,) * 3)
 BOX = torch.tensor([[5.0, 5, 40, 45]])
 
 
 def make(flip: bool = False, asked: list | None = None) -> TeacherStudent:
     """A student of three classes whose rule finds BOX, of class 2, in every image."""
     torch.manual_seed(0)
-    student = faster_rcnn(torchvision_pyramid("mobilenet_v3", pretrained=False), 3, **OPTIONS)
+    student = faster_rcnn(torchvision_pyramid("mobilenet_v3", pretrained=False), 3, TRANSFORM)
 
     def choose(index, scores, tile):
         if asked is not None:

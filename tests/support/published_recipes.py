@@ -18,7 +18,6 @@ COMMON = {
     "INPUT.SIDE": "shortest",
     "INPUT.MAX_SIZE": 2000,
     "INPUT.TEST_SIDE": "same",
-    "INPUT.TEST_MAX_SIZES": (0,),
     "INPUT.FLIP": True,
     "INPUT.TEST_FLIP": True,
     "INPUT.INCLUSIVE_ROIS": True,
@@ -33,7 +32,6 @@ COMMON = {
     "MODEL.BACKBONE.NAME": "vgg16",
     "MODEL.BACKBONE.STRIDE": 8,
     "MODEL.BACKBONE.FROZEN_STAGES": 2,
-    "MODEL.BACKBONE.LAST_RELU": True,
     "MODEL.BOX_FEATURES.POOL": "roi_pool",
     "MODEL.BOX_FEATURES.OUTPUT_SIZE": 7,
     "MODEL.BOX_FEATURES.WIDTHS": (4096, 4096),
@@ -100,11 +98,9 @@ OICR_REG = {
     "MODEL.METHOD": "oicr",
     "MODEL.STREAM_WEIGHTS": (3.0, 1.0, 1.0),
     "MODEL.REGRESSION.ENABLED": True,
-    "MODEL.REGRESSION.PER_STREAM": False,
     "MODEL.REGRESSION.LABELS": "top1",
     "MODEL.REGRESSION.WEIGHT": 1.0,
     "MODEL.REGRESSION.SCORE_WEIGHT": 3.0,  # (mean of three streams + branch) / 2
-    "MODEL.REGRESSION.BOX_REDUCTION": "weighted",
 }
 
 PUBLISHED = {
@@ -137,30 +133,21 @@ PUBLISHED = {
         "INPUT.TRAIN_SIZES": SIX_SIZES,
         "INPUT.TEST_SIZES": (480, 576, 688, 800, 864, 1000, 1200),  # flipped as well: 14 passes
         "INPUT.PAD_MULTIPLE": 32,
-        "MODEL.METHOD": "mist",
+        "MODEL.METHOD": "mist_wetectron",
         "MODEL.STREAM_WEIGHTS": (3.0, 1.0, 1.0),
         "MODEL.HEAD_STD": 0.001,
         "MODEL.MIL_BACKGROUND": True,  # softmax over 21 classes
-        "MODEL.BACKBONE.LAST_RELU": False,
         "MODEL.DROP_BLOCK.ENABLED": True,
         "MODEL.DROP_BLOCK.SHARE": 0.3,
         "MODEL.DROP_BLOCK.SIZE": 3,
         "MODEL.DROP_BLOCK.TEMPERATURE": 0.01,
-        "MODEL.DROP_BLOCK.GRADIENT_FACTOR": 0.01,
-        "MODEL.DROP_BLOCK.WIDTH": 512,
-        "MODEL.DROP_BLOCK.NORM": "batch",
-        "MODEL.DROP_BLOCK.BOUND": "scale",
-        "MODEL.DROP_BLOCK.RESCALE": "batch",
         "MODEL.REGRESSION.ENABLED": True,
-        "MODEL.REGRESSION.PER_STREAM": True,
         "MODEL.REGRESSION.WEIGHT": 1.0,
-        "MODEL.REGRESSION.BOX_REDUCTION": "all",
         "CLUSTERS.TOP_SHARE": 0.15,
         "CLUSTERS.NMS_IOU": 0.2,
-        "CLUSTERS.SUPPRESSION": "any",
         "SOLVER.IMAGES_PER_STEP": 8,
         "SOLVER.BASE_LR": 0.01,
-        "SOLVER.DROP_BLOCK_LR_FACTOR": 0.01,  # 1e-4, and with GRADIENT_FACTOR 1e-6
+        "SOLVER.DROP_BLOCK_LR_FACTOR": 0.01,  # 1e-4, and 1e-6 with the gradient's factor
         "SOLVER.DROP_BLOCK_GAMMA": 3.0,
         "SOLVER.SCALE_MOMENTUM": True,
         "SOLVER.WEIGHT_DECAY": 1e-4,

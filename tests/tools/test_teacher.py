@@ -49,6 +49,8 @@ def test_train_with_a_teacher(command, keys, dataset, tmp_path, capsys):
     assert set(values) == set(CLASSES)
     shown = [name for name, count in zip(CLASSES, dataset.all_labels().sum(axis=0), strict=True) if count]
     assert all(values[name]["recall"] == 1 and values[name]["denied"] == 0 for name in shown)
+    assert all(set(of_class["image_AP"]) == {"tags", "both", "teacher"} for of_class in values.values())
+    assert not (folder / "trials").exists()
     weights = torch.cat(read_weights(folder / "pseudo", "trainval"))
     assert len(weights)
     assert float(weights.min()) >= 0.1
@@ -57,6 +59,13 @@ def test_train_with_a_teacher(command, keys, dataset, tmp_path, capsys):
     capsys.readouterr()
 
     assert command("train")([*keys, *words]) == 0  # all stages are done
+    assert command("check")([*keys, *words[2:]]) in (0, 1)  # with what the trials say
+    printed = capsys.readouterr().out
+    assert "image AP from teacher" in printed
+    report = json.loads((tmp_path / "run/check/teacher.json").read_text())
+    assert {name: each["advice"] for name, each in report.items()} == {
+        name: each["advice"] for name, each in values.items()
+    }
     path.write_text(path.read_text().replace("0.8", "0.7"))
     assert command("train")([*keys, *words]) == 2
     assert "boxes of the teacher" in capsys.readouterr().err

@@ -114,7 +114,9 @@ def list_labels(rows: Sequence[Row], mistakes: ErrorList) -> tuple[str, ...]:
         other = spellings.setdefault(label.casefold(), label)
         if other != label:
             where = f" of line {lines[other]}" if line else ""
-            mistakes.add(line, f"label {label!r} differs from {other!r}{where} only in capitals")
+            mistakes.add(
+                line, f"label {label!r} differs from {other!r}{where} only in capitals: write it one way"
+            )
     if not lines and not mistakes.found:
         raise DataError(f"{mistakes.path} has no label")
     return tuple(sorted(lines))

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from detector.config import Settings
+from detector.config.settings import BackboneSettings, InputSettings, ModelSettings
 from detector.modeling.backbones import Backbone
 from detector.modeling.backbones.resnet import ResNet, load_resnet_weights
 from detector.modeling.backbones.small import SmallBackbone
@@ -25,14 +25,18 @@ LIMITS: dict[str, tuple[tuple[int, ...], int]] = {
 }
 
 
-def build_backbone(cfg: Settings) -> Backbone:
+def build_backbone(
+    options: BackboneSettings, *, image_by_image: bool = False, last_relu: bool = True
+) -> Backbone:
     """The network of MODEL.BACKBONE with random weights.
+
+    Args:
+        image_by_image, last_relu: of :class:`VGG16`.
 
     Raises:
         ConfigError: it cannot have that stride, or so many frozen stages.
         MissingPackage: it is of timm, which is not installed.
     """
-    options = cfg.model.backbone
     name, stride, frozen = options.name, options.stride, options.frozen_stages
     if name == "timm":
         with timm_errors("MODEL.BACKBONE.NAME"):
@@ -48,8 +52,8 @@ def build_backbone(cfg: Settings) -> Backbone:
         return VGG16(
             stride=stride,
             frozen_stages=frozen,
-            image_by_image=cfg.precision == "float32",
-            last_relu=options.last_relu,
+            image_by_image=image_by_image,
+            last_relu=last_relu,
         )
     return ResNet(name, stride=stride, frozen_stages=frozen)
 
@@ -73,7 +77,9 @@ def _require_one_of(name: str, key: str, value: int, allowed: Sequence[int]) -> 
         )
 
 
-def load_pretrained(cfg: Settings, model: nn.Module, name: str | None = None) -> None:
+def load_pretrained(
+    options: ModelSettings, inputs: InputSettings, model: nn.Module, name: str | None = None
+) -> None:
     """Load MODEL.WEIGHTS, those of an ImageNet classifier, into `model.backbone`; nothing where it is "".
 
     Args:
@@ -83,14 +89,14 @@ def load_pretrained(cfg: Settings, model: nn.Module, name: str | None = None) ->
         FileNotFoundError: there is no such file.
         ConfigError: they are of another network, or want another preprocessing than INPUT.MEAN and INPUT.STD.
     """
-    source, name = cfg.model.weights, name or cfg.model.backbone.name
+    source, name = options.weights, name or options.backbone.name
     if source == "":
         return
     if name == "small":
         raise ConfigError(f"MODEL.WEIGHTS is {source!r}, expected '': the backbone {name!r} has none")
     try:
         weights = load_weights(source)
-        configured = Preprocessing(cfg.input.mean, cfg.input.std)
+        configured = Preprocessing(inputs.mean, inputs.std)
         if not weights.preprocessing.is_close(configured):
             raise ConfigError(f"they expect {weights.preprocessing}, but INPUT has {configured}")
         _load(name, model, weights.tensors)

@@ -6,7 +6,7 @@ import { showLearning } from "./learning.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
 import { ask, Outbox } from "./server.mjs";
 import { Stage } from "./stage.mjs";
-import { classesWithoutBox, effective, find, lowBoxes, replay, shownClasses } from "./state.mjs";
+import { classesWithoutBox, effective, find, likelyMissing, lowBoxes, replay, shownClasses } from "./state.mjs";
 
 const AHEAD = 3; // images that are loaded before they are asked for
 const person = crypto.randomUUID();
@@ -29,6 +29,7 @@ let filling = null;
 let confirmed = null; // the image whose missing boxes the person has been told of
 let series = null; // boxes that another click, or S, goes through: {id, how, boxes, next}
 let setting = false; // points, not boxes
+let suggested = null; // the least score
 
 // --- which image ---
 
@@ -54,7 +55,10 @@ function fill() {
 
 async function next() {
   if (place < past.length - 1) return show(past[++place]);
-  if (!upcoming.length) await fill();
+  if (!upcoming.length) {
+    if (current) refresh(); // while this image is still to be seen
+    await fill();
+  }
   if (!upcoming.length) {
     await outbox.flush(); // what was just accepted may be all that is left
     await fill();
@@ -79,20 +83,23 @@ async function show(image) {
   if (!(await image.ready)) message("The picture cannot be read: skip it.");
   if (current !== image) return;
   byId("name").textContent = image.name;
+  if (byId("auto-least").checked && suggested !== null) setLeast(suggested);
   state = replay(image.start, image.actions);
-  const missing = classesWithoutBox(image.start, state, classes);
   const shown = shownClasses(image.start, state, classes);
-  if (!shown.includes(label) || missing.length) label = missing[0] ?? shown[0] ?? label;
+  label = likelyMissing(image.start, state, classes) ?? (shown.includes(label) ? label : shown[0] ?? label);
   picked = false;
   stage.show(image, image.picture);
   refresh();
 }
 
-function showEmpty() {
+async function showEmpty() {
   current = null;
   stage.clear();
   byId("empty").hidden = false;
-  byId("empty").textContent = "No image is left in this order. All is saved; the terminal shows how to train with it.";
+  const { total, decided, skipped } = await ask("/api/progress").catch(() => ({ total: 0, decided: 0, skipped: 0 }));
+  const left = total - decided - skipped;
+  const others = left ? ` ${left} ${left === 1 ? "is" : "are"} left in other orders, or with somebody else.` : "";
+  byId("empty").textContent = `No image is left in this order.${others} All is saved; the terminal shows how to train with it.`;
 }
 
 async function reorder() {
@@ -124,6 +131,7 @@ function showNumbers() {
 async function askNumbers() {
   const numbers = await ask("/api/progress").catch(() => null);
   if (!numbers) return;
+  suggested = numbers.least;
   showProgress(numbers);
   showLearning(numbers.learning, numbers.decided);
 }
@@ -157,6 +165,7 @@ function record(action) {
   current.actions.push(action);
   act(current.id, action, current.start.detector);
   state = replay(current.start, current.actions);
+  if (!picked) label = likelyMissing(current.start, state, classes) ?? label;
 }
 
 function perform(action) {
@@ -181,11 +190,6 @@ function choose(id) {
   refresh();
 }
 
-// The chosen box, else the one under the pointer.
-function target() {
-  return (selected && find(state, selected)) || stage.under;
-}
-
 function add(box, name, how) {
   const id = crypto.randomUUID();
   label = name;
@@ -194,18 +198,18 @@ function add(box, name, how) {
   return id;
 }
 
-// A box that is drawn over an undecided one corrects it: one action, where rejecting and drawing are two. Unless the
-// person picked a class, the drawn box has that of the other, too. Then comes the next class that has no box.
+// A box that is drawn over an undecided one, or over a proposal that was just asked for, corrects it: one action, where
+// rejecting and drawing are two. It has the class that the person picked; else that of the box below it; else the
+// announced one, which most likely lacks a box.
 function draw(box) {
-  series = null;
   if (!current) return;
-  const undecided = stage.boxes.filter((each) => each.status === "proposed");
-  const same = mostLike(undecided.filter((each) => each.label === label), box);
-  const other = same ?? (picked ? null : mostLike(undecided, box));
+  const open = stage.boxes.filter((each) => each.status === "proposed" || each.id === series?.id);
+  const other = mostLike(open, box, label) ?? (picked ? null : mostLike(open, box));
+  series = null;
   selected = other?.id ?? crypto.randomUUID();
   record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label, box, how: "drawn" });
   picked = false;
-  label = classesWithoutBox(current.start, state, classes)[0] ?? label;
+  label = likelyMissing(current.start, state, classes) ?? find(state, selected).label;
   refresh();
 }
 
@@ -235,7 +239,7 @@ function propose(point) {
 }
 
 function snap() {
-  const box = target();
+  const box = stage.aimed;
   if (!box) return message("Choose a box, or point at one.");
   if (series?.id !== box.id || series.how !== "snapped") {
     const point = stage.point && contains(box.box, stage.point) ? stage.point : null;
@@ -254,7 +258,7 @@ function cycle() {
 }
 
 function decide(kind) {
-  const box = target();
+  const box = stage.aimed;
   if (!box) return message("Choose a box, or point at one.");
   if (kind === "reject" && box.id === selected) selected = null;
   series = null;
@@ -294,13 +298,13 @@ function acceptAll() {
     confirmed = current.id;
     return message(`No box of ${missing.join(", ")}, as the tags say. Enter again if there is none.`);
   }
-  perform({ kind: "accept_all", complete, least: least() });
+  record({ kind: "accept_all", complete, least: least() });
   return next();
 }
 
 function skip() {
   if (!current) return;
-  perform({ kind: "skip" });
+  record({ kind: "skip" });
   return next();
 }
 
@@ -321,8 +325,20 @@ const least = () => Number(byId("least").value);
 function setLeast(value) {
   byId("least").value = value;
   byId("least-text").textContent = least().toFixed(2);
+}
+
+// A least score that the person chooses stays; else each new image has that which the reviewed ones suggest.
+function chooseLeast(value) {
+  setLeast(value);
+  byId("auto-least").checked = false;
   localStorage.setItem("least score", least());
   if (current) refresh();
+}
+
+function suggestLeast(event) {
+  event.target.blur();
+  if (event.target.checked) localStorage.removeItem("least score");
+  else localStorage.setItem("least score", least());
 }
 
 function step(by) {
@@ -382,8 +398,8 @@ const KEYS = {
   e: () => (stage.point ? propose(stage.point) : message("Point at an object.")),
   ",": () => step(-1),
   ".": () => step(1),
-  "[": () => setLeast(least() - 0.05),
-  "]": () => setLeast(least() + 0.05),
+  "[": () => chooseLeast(least() - 0.05),
+  "]": () => chooseLeast(least() + 0.05),
   b: () => byId("complete").click(),
   t: () => tag(label),
   p: () => setPoints(!setting),
@@ -438,7 +454,7 @@ byId("filter").oninput = () => current && refresh();
 const CLICKS = {
   "accept-all": acceptAll, skip, back, undo: () => undo("undo"), redo: () => undo("redo"), magnifier: magnify,
   points: () => setPoints(!setting), fit: () => stage.fit(), help: () => byId("keys").showModal(),
-  mode: () => setGrid(!inGrid()),
+  mode: () => setGrid(!inGrid()), reject: () => decide("reject"), accept: () => decide("accept"), snap,
   theme: () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
 };
 for (const [id, action] of Object.entries(CLICKS)) {
@@ -451,7 +467,8 @@ byId("order").onchange = (event) => {
   event.target.blur();
   reorder();
 };
-byId("least").oninput = (event) => setLeast(event.target.value);
+byId("least").oninput = (event) => chooseLeast(event.target.value);
+byId("auto-least").onchange = suggestLeast;
 byId("brightness").oninput = (event) => stage.brightness(event.target.value);
 byId("complete").onchange = (event) => event.target.blur();
 
@@ -461,8 +478,13 @@ function setTheme(name) {
 }
 
 setLeast(localStorage.getItem("least score") ?? 0.3);
+byId("auto-least").checked = localStorage.getItem("least score") === null;
 setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-setInterval(() => !document.hidden && askNumbers(), 5000); // what is learned meanwhile
+setInterval(() => {
+  if (document.hidden) return;
+  askNumbers(); // what is learned meanwhile
+  if (!current && !inGrid()) next(); // what somebody else has given back
+}, 5000);
 addEventListener("pageshow", (event) => event.persisted && location.reload()); // its images are of others by now
 addEventListener("pagehide", () => {
   fetch("/api/release", {

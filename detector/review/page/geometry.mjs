@@ -2,15 +2,11 @@
 
 export const area = ([x1, y1, x2, y2]) => Math.max(0, x2 - x1) * Math.max(0, y2 - y1);
 
+const shared = (a, b) => area([Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])]);
+
 export function iou(a, b) {
-  const shared = area([
-    Math.max(a[0], b[0]),
-    Math.max(a[1], b[1]),
-    Math.min(a[2], b[2]),
-    Math.min(a[3], b[3]),
-  ]);
-  const union = area(a) + area(b) - shared;
-  return union > 0 ? shared / union : 0;
+  const union = area(a) + area(b) - shared(a, b);
+  return union > 0 ? shared(a, b) / union : 0;
 }
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -43,16 +39,35 @@ export function drag(box, handle, [dx, dy], { width, height }, least = 2) {
   return [x1, y1, x2, y2];
 }
 
+// Where the handles of a box are, as shares of its width and height.
+export const HANDLES = { nw: [0, 0], n: [0.5, 0], ne: [1, 0], e: [1, 0.5], se: [1, 1], s: [0.5, 1], sw: [0, 1], w: [0, 0.5] };
+
+// The handle of a box [x, y, width, height] of the screen that is nearest to a place and within reach; null: none. The
+// middle of a small box is left free, so that it can be moved.
+export function handleAt([x, y, width, height], [px, py], reach) {
+  const inside = contains([x, y, x + width, y + height], [px, py]);
+  let least = inside ? Math.min(reach, width / 3, height / 3) : reach;
+  let nearest = null;
+  for (const [name, [u, v]] of Object.entries(HANDLES)) {
+    const away = Math.hypot(px - x - u * width, py - y - v * height);
+    if (away <= least) [nearest, least] = [name, away];
+  }
+  return nearest;
+}
+
 // The smallest of the boxes under a point: a small one is not hidden by a large one.
 export function smallestAt(boxes, point) {
   const under = boxes.filter((each) => contains(each.box, point));
   return under.reduce((best, each) => (best && area(best.box) <= area(each.box) ? best : each), null);
 }
 
-// Of boxes {box}, the one that overlaps `box` most, by an IoU of at least `least`; null if none does.
-export function mostLike(boxes, box, least = 0.3) {
-  const rated = boxes.map((each) => ({ each, overlap: iou(each.box, box) })).filter(({ overlap }) => overlap >= least);
-  return rated.sort((a, b) => b.overlap - a.overlap)[0]?.each ?? null;
+// Of boxes {box, label}, the one that `box` is drawn over: by an IoU of at least `least`, or, of the class `label`, inside
+// of it, as a found head is inside of the animal; null if there is none. Without `label`, of any class.
+export function mostLike(boxes, box, label, least = 0.3) {
+  const rated = boxes.filter((each) => label === undefined || each.label === label).map((each) => ({ each, overlap: iou(each.box, box) }));
+  const inside = ({ each }) => label !== undefined && shared(each.box, box) >= 0.8 * area(each.box);
+  const fit = rated.filter((one) => one.overlap >= least || inside(one));
+  return fit.sort((a, b) => b.overlap - a.overlap)[0]?.each ?? null;
 }
 
 // The candidates [x1, y1, x2, y2, class, score] that a box may snap to, the nearest first: those under the pointer,

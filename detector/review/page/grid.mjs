@@ -15,13 +15,19 @@ export class Grid {
 
   async load(label = byId("grid-class").value) {
     byId("grid-class").value = label;
+    this.#show([]); // a click on what is about to be replaced would be lost
+    byId("grid-text").textContent = "Loading …";
     await this.settled();
     const given = { person: this.person, label, count: COUNT };
-    this.boxes = (await this.ask("/api/grid", given)).boxes;
-    this.wrong.clear();
-    byId("crops").replaceChildren(...this.boxes.map((box) => this.#crop(box)));
-    this.#text();
+    this.#show((await this.ask("/api/grid", given)).boxes);
     byId("crops").querySelector("button")?.focus();
+  }
+
+  #show(boxes) {
+    this.boxes = boxes;
+    this.wrong.clear();
+    byId("crops").replaceChildren(...boxes.map((box) => this.#crop(box)));
+    this.#text();
   }
 
   #crop(box) {

@@ -1,9 +1,14 @@
 // What the last images needed, and what the detector learns meanwhile.
 
-import { make } from "./stage.mjs";
-
 export const ENOUGH = { images: 30, corrections: 0.3 }; // of the last images, from which a person can stop
+const SVG = "http://www.w3.org/2000/svg";
 const SIZE = { width: 240, height: 64, edge: 6 };
+
+export function make(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
 
 // recent: [{corrections, boxes, actions}] of the last images that were reviewed.
 export function effortText(recent) {

@@ -1,8 +1,7 @@
 // The lists beside the picture, and the header: what they show. What a person does with them calls `on`.
 
-import { make } from "./stage.mjs";
 import { Keyed } from "./keyed.mjs";
-import { effortText, ENOUGH } from "./learning.mjs";
+import { effortText, ENOUGH, make } from "./learning.mjs";
 import { shownClasses } from "./state.mjs";
 
 // Bright enough for dark text. Each class has its name beside its color.
@@ -37,7 +36,7 @@ export function showBoxes({ state, selected, classes, hidden }, on) {
   const items = state.boxes.filter((box) => !hidden.has(box.id)).map(({ id, label, status, score, doubtful }) =>
     ({ id, label, status, score, doubtful, color: colorOf(classes, label), current: id === selected }));
   rows.show(items, ({ id, label, status, score, doubtful, color, current }) => {
-    const button = element("button", { onclick: () => on.choose(id) },
+    const button = element("button", { value: id, onclick: () => on.choose(id) },
       swatch(color),
       element("span", { className: "label", textContent: label }),
       element("span", { textContent: MARKS[status], title: status }),

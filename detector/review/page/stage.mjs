@@ -1,45 +1,69 @@
 // The picture with its boxes: what is drawn, and what the pointer does to it.
 
-import { boxBetween, drag, fit, smallestAt, toImage, zoom } from "./geometry.mjs";
-import { Keyed } from "./keyed.mjs";
+import { boxBetween, drag, fit, HANDLES, handleAt, smallestAt, toImage, zoom } from "./geometry.mjs";
 
-const SVG = "http://www.w3.org/2000/svg";
-const HANDLES = { nw: [0, 0], n: [0.5, 0], ne: [1, 0], e: [1, 0.5], se: [1, 1], s: [0.5, 1], sw: [0, 1], w: [0, 0.5] };
-const SLOP = 4; // pixels of the screen that a click may move
+// In pixels of the screen: how far a click may move, and how near a handle takes it. A finger is less exact.
+const SLOP = { mouse: 4, touch: 10 };
+const REACH = { mouse: 8, touch: 22 };
 const LENS = 4; // times that the magnifier enlarges what the screen shows
+const CURSORS = { nw: "nwse-resize", se: "nwse-resize", ne: "nesw-resize", sw: "nesw-resize",
+  n: "ns-resize", s: "ns-resize", e: "ew-resize", w: "ew-resize" };
+const DARK = "#10131a";
 
-export function make(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+const exactness = (event) => (event.pointerType === "touch" ? "touch" : "mouse");
+
+function paintText(pen, text, x, top, color) {
+  pen.fillStyle = color;
+  pen.fillRect(x, top, text.length * 6.6 + 10, 17);
+  pen.fillStyle = DARK;
+  pen.fillText(text, x + 5, top + 12.5);
 }
 
-const SHAPES = {
-  box({ id, x, y, width, height, top, color, text, status, selected }) {
-    const label = make("text", { x: x + 4, y: top + 12.5 }, text);
-    return make("g", { class: `box ${status}${selected ? " selected" : ""}`, "data-id": id },
-      make("rect", { class: "under", x, y, width, height }),
-      make("rect", { x, y, width, height, stroke: color }),
-      make("rect", { class: "plate", x: x - 1, y: top, width: text.length * 6.6 + 10, height: 17, fill: color }),
-      label);
-  },
-  handles({ x, y, width, height, color }) {
-    const circles = Object.entries(HANDLES).map(([name, [u, v]]) =>
-      make("circle", { class: `handle ${name}`, "data-handle": name, stroke: color, cx: x + u * width, cy: y + v * height, r: 5 }));
-    return make("g", {}, ...circles);
-  },
-  point: ({ x, y, color, label }) =>
-    make("path", { class: "point", d: `M${x - 7} ${y}h14M${x} ${y - 7}v14`, stroke: color }, make("title", {}, label)),
-  preview: ({ x, y, width, height }) => make("rect", { class: "preview", x, y, width, height }),
-};
+function paintBox(pen, [x, y, width, height], top, { color, text, status }, chosen, aimed) {
+  pen.setLineDash([]);
+  Object.assign(pen, { lineWidth: 4, strokeStyle: "#000a", fillStyle: "#ffffff1c" });
+  pen.strokeRect(x, y, width, height);
+  if (chosen || aimed) pen.fillRect(x, y, width, height);
+  if (status === "proposed") pen.setLineDash([7, 4]);
+  Object.assign(pen, { lineWidth: chosen ? 3 : 2, strokeStyle: color });
+  pen.strokeRect(x, y, width, height);
+  paintText(pen, text, x - 1, top, color);
+}
+
+function paintHandles(pen, [x, y, width, height], color) {
+  pen.setLineDash([]);
+  Object.assign(pen, { lineWidth: 2, strokeStyle: color, fillStyle: "#fff" });
+  for (const [u, v] of Object.values(HANDLES)) {
+    pen.beginPath();
+    pen.arc(x + u * width, y + v * height, 5, 0, 2 * Math.PI);
+    pen.fill();
+    pen.stroke();
+  }
+}
+
+function paintPoint(pen, [x, y], { color, label }) {
+  pen.setLineDash([]);
+  for (const [lineWidth, strokeStyle] of [[7, "#000a"], [4, color]]) {
+    Object.assign(pen, { lineWidth, strokeStyle });
+    pen.stroke(new Path2D(`M${x - 7} ${y}h14M${x} ${y - 7}v14`));
+  }
+  paintText(pen, label, x + 10, y - 8, color);
+}
+
+function paintPreview(pen, place) {
+  pen.setLineDash([3, 3]);
+  Object.assign(pen, { lineWidth: 2, strokeStyle: "#fff", fillStyle: "#ffffff22" });
+  pen.fillRect(...place);
+  pen.strokeRect(...place);
+}
 
 export class Stage {
   // `on` has what the person did, in pixels of the image: select(id), draw(box), change(id, box), click(point) beside
   // all boxes, and again(point), a click into the chosen box.
   constructor(root, on) {
-    Object.assign(this, { root, on, image: null, view: null, boxes: [], points: [], pointer: null, gesture: null });
-    this.shown = new Keyed(root.querySelector("svg"));
+    Object.assign(this, { root, on, image: null, view: null, boxes: [], points: [], pointer: null, rest: null, gesture: null });
+    this.canvas = root.querySelector("canvas"); // not SVG: its texts are laid out anew at each change of one of them
+    this.painting = null; // the next frame, if it has something new
     this.lens = root.querySelector(".lens");
     this.picture = null;
     this.touches = new Map();
@@ -51,7 +75,8 @@ export class Stage {
     root.addEventListener("pointerleave", () => this.#leave());
     root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     root.addEventListener("contextmenu", (event) => event.preventDefault());
-    new ResizeObserver(() => this.image && this.fit()).observe(root);
+    this.screen = { width: root.clientWidth, height: root.clientHeight }; // asking for it later would lay the page out
+    new ResizeObserver(([{ contentRect }]) => this.#resize(contentRect)).observe(root);
   }
 
   show(image, picture) {
@@ -71,9 +96,6 @@ export class Stage {
     this.draw([], [], null);
   }
 
-  get screen() {
-    return { width: this.root.clientWidth, height: this.root.clientHeight };
-  }
 
   fit() {
     this.view = fit(this.image, this.screen);
@@ -95,8 +117,16 @@ export class Stage {
     return this.point && smallestAt(this.boxes, this.point);
   }
 
+  // The box that a key is for: the one under the pointer if that moved since a box was chosen, else the chosen one.
+  get aimed() {
+    const { pointer, rest } = this;
+    const moved = pointer && (!rest || Math.hypot(pointer[0] - rest[0], pointer[1] - rest[1]) > SLOP.mouse);
+    return (moved && this.under) || this.boxes.find((each) => each.id === this.selected) || this.under;
+  }
+
   // boxes: [{id, label, box, color, text, status}]; points: [{point, color, label}].
   draw(boxes, points, selected) {
+    if (selected !== this.selected) this.rest = this.pointer;
     Object.assign(this, { boxes, points, selected });
     this.#render();
   }
@@ -117,27 +147,50 @@ export class Stage {
     return [x1 * scale + x, y1 * scale + y, (x2 - x1) * scale, (y2 - y1) * scale];
   }
 
+  #resize({ width, height }) {
+    this.screen = { width, height };
+    Object.assign(this.canvas, { width: Math.round(width * devicePixelRatio), height: Math.round(height * devicePixelRatio) });
+    if (this.image) this.fit();
+  }
+
   #render() {
-    if (!this.view) return;
+    this.painting ??= requestAnimationFrame(() => {
+      this.painting = null;
+      this.#paint();
+    });
+  }
+
+  #paint() {
+    const { canvas, gesture } = this;
+    const pen = canvas.getContext("2d");
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    if (!this.image) return;
+    pen.scale(devicePixelRatio, devicePixelRatio);
+    pen.font = "600 11px ui-monospace, monospace";
+    const [right, bottom] = [canvas.width / devicePixelRatio, canvas.height / devicePixelRatio];
     const plates = [];
-    const items = this.boxes.map(({ id, box, color, text, status }) => {
-      const [x, y, width, height] = this.#onScreen((this.gesture?.id === id && this.gesture.box) || box);
+    const aimed = this.pointer && this.aimed?.id;
+    let chosen = null;
+    for (const each of this.boxes) {
+      const place = this.#onScreen((gesture?.id === each.id && gesture.box) || each.box);
+      const [x, y, width, height] = place;
+      if (x > right || y > bottom + 17 || x + width < 0 || y + height < 0) continue;
       let top = Math.max(0, y - 17);
-      while (plates.some((each) => Math.abs(each[0] - x) < 40 && Math.abs(each[1] - top) < 14)) top += 17;
+      while (plates.some((other) => Math.abs(other[0] - x) < 40 && Math.abs(other[1] - top) < 14)) top += 17;
       plates.push([x, top]);
-      return { kind: "box", id, x, y, width, height, top, color, text, status, selected: id === this.selected };
-    });
-    const chosen = items.find((each) => each.selected);
-    if (chosen) items.push({ ...chosen, kind: "handles", id: "handles" });
-    this.points.forEach(({ point, color, label }, i) => {
-      const [x, y] = this.#onScreen([...point, ...point]);
-      items.push({ kind: "point", id: `point ${i}`, x, y, color, label });
-    });
-    if (this.gesture?.preview) {
-      const [x, y, width, height] = this.#onScreen(this.gesture.preview);
-      items.push({ kind: "preview", id: "preview", x, y, width, height });
+      paintBox(pen, place, top, each, each.id === this.selected, each.id === aimed);
+      if (each.id === this.selected) chosen = [place, each.color];
     }
-    this.shown.show(items, (item) => SHAPES[item.kind](item));
+    if (chosen) paintHandles(pen, ...chosen);
+    for (const each of this.points) paintPoint(pen, this.#onScreen([...each.point, ...each.point]), each);
+    if (gesture?.preview) paintPreview(pen, this.#onScreen(gesture.preview));
+  }
+
+  // The chosen box, and which of its handles is at a place.
+  #grip(event, place) {
+    const chosen = this.boxes.find((each) => each.id === this.selected);
+    return [chosen, chosen && handleAt(this.#onScreen(chosen.box), place, REACH[exactness(event)])];
   }
 
   #local(event) {
@@ -160,10 +213,9 @@ export class Stage {
       this.gesture = { kind: "pan" };
       return;
     }
-    const handle = event.target.dataset?.handle;
     const start = toImage(this.view, place);
-    const chosen = this.boxes.find((each) => each.id === this.selected);
-    if (handle && chosen) this.gesture = { kind: handle, id: chosen.id, from: chosen.box, start };
+    const [chosen, handle] = this.#grip(event, place);
+    if (handle) this.gesture = { kind: handle, id: chosen.id, from: chosen.box, start };
     else {
       const inside = smallestAt(chosen ? [chosen] : [], start);
       if (inside) this.gesture = { kind: "move", id: inside.id, from: inside.box, start };
@@ -186,7 +238,7 @@ export class Stage {
       this.#place();
     } else if (gesture) {
       const [x, y] = gesture.place;
-      gesture.far ||= Math.hypot(place[0] - x, place[1] - y) > SLOP;
+      gesture.far ||= Math.hypot(place[0] - x, place[1] - y) > SLOP[exactness(event)];
       if (!gesture.far) return;
       const point = toImage(this.view, place);
       if (gesture.kind === "draw") gesture.preview = boxBetween(gesture.start, point, this.image, 0);
@@ -195,6 +247,9 @@ export class Stage {
         gesture.box = drag(gesture.from, gesture.kind, moved, this.image);
       }
       this.#render();
+    } else {
+      this.root.style.cursor = CURSORS[this.#grip(event, place)[1]] ?? "";
+      this.#render(); // the box that the pointer is in
     }
     this.#magnify();
   }
@@ -237,6 +292,7 @@ export class Stage {
   #leave() {
     if (this.gesture) return;
     this.pointer = null;
+    this.#render();
     this.#magnify();
   }
 

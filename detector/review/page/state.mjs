@@ -95,3 +95,12 @@ export function classesWithoutBox(start, state, classes) {
   const boxed = new Set(state.boxes.filter((box) => box.status !== "rejected").map((box) => box.label));
   return shownClasses(start, state, classes).filter((name) => !boxed.has(name));
 }
+
+// The tagged class that most likely lacks a box: one that has none, else the one whose best box is the least sure; null
+// if all have a box that was accepted.
+export function likelyMissing(start, state, classes) {
+  const sure = (name) => Math.max(-1, ...state.boxes.map(({ label, status, score }) =>
+    label !== name || status === "rejected" ? -1 : status === "accepted" ? 2 : score ?? 1));
+  const rated = shownClasses(start, state, classes).map((name) => ({ name, sure: sure(name) })).filter((each) => each.sure < 2);
+  return rated.sort((one, other) => one.sure - other.sure)[0]?.name ?? null;
+}

@@ -274,7 +274,7 @@ def test_boxes_of_a_teacher_are_proposals(tmp_path, source, small_voc) -> None:
     assert both.proposals["b"].tolist() == [[0, 0, 5, 5]]
     assert len(both.proposals) == len(alone.proposals)
     assert both.describe().keys() - alone.describe().keys() == {"boxes of the teacher"}
-    assert build_teacher(load_cfg(config, keys), source) == {}
+    assert build_teacher(load_cfg(config, keys).datasets, source) == {}
     with pytest.raises(ConfigError, match=r"DATASETS\.TEACHER_CLASSES is 'x.csv'"):
         load_cfg(config, [*keys, "DATASETS.TEACHER_CLASSES", "x.csv"])
 
