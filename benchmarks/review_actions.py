@@ -427,6 +427,7 @@ def main() -> None:
         copy = copied(file, f"{name}.sqlite", with_boxes=with_boxes)
         row = measure(case, session(copy), objects, options)
         rows += [row, by_files(row)] if with_boxes else [row]
+        print(row, flush=True)
     print_table(rows)
     if options.save:
         write_result(f"review_actions_{options.save}", torch.device("cpu"), rows)

@@ -4,7 +4,7 @@
 
 Keys choose, accept, move, reject and undo. Wall time is from the key until the frame that shows it is handed
 on. CPU time is that of the page's main thread for all that a key causes, which other work on the machine
-changes less. Once as it is, and once beside a busy process for each core.
+changes less. Then the time from Enter to the next image. --busy measures again beside busy processes.
 """
 
 import argparse
@@ -71,15 +71,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=2, help="times that all keys are pressed (default: 2)")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="again beside N busy processes")
     parser.add_argument("--save", action="store_true", help="write the result file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _page(Path(folder)) as page:
         rows = [_measure(page, "as it is", options.rounds)]
-        cores = os.cpu_count() or 1
-        busy = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(cores)]
+        busy = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(options.busy)]
         for process in busy:
             process.start()
-        rows.append(_measure(page, f"beside {cores} busy processes", options.rounds))
+        if busy:
+            rows.append(_measure(page, f"beside {options.busy} busy processes", options.rounds))
         for process in busy:
             process.terminate()
     print_table(rows)

@@ -17,7 +17,8 @@ let counting = 0; // a timer
 const outbox = new Outbox({ person, name: session.title, onChange: showSaved, onRefused: refused });
 const grid = new Grid({ classes, person, ask, act, settled: () => outbox.flush(), message });
 
-let current = null; // the image that is shown: what the server sent, and `picture`, an <img>
+let current = null; // the image that is shown: what the server sent, and `picture`, an <img>; null while one is loaded
+let coming = null; // the image that is shown as soon as it is loaded
 let state = null;
 let selected = null; // the id of a box
 let label = classes[0]; // of what is drawn next
@@ -42,11 +43,12 @@ async function load(image) {
 function fill() {
   filling ??= (async () => {
     const held = new Set([...upcoming.map((each) => each.id), ...outbox.waiting.map((each) => each.image)]);
-    if (current) held.add(current.id);
+    const last = current ?? past[place];
+    if (last) held.add(last.id);
     const order = byId("order").value;
     const given = { person, order, count: AHEAD - upcoming.length, held: [...held].slice(-100) };
     if (order === "class") given.label = label;
-    if (order === "similar" && current) given.near = current.id;
+    if (order === "similar" && last) given.near = last.id;
     const { images } = given.count > 0 ? await ask("/api/next", given) : { images: [] };
     if (order === byId("order").value) upcoming.push(...(await Promise.all(images.map(load))));
   })().catch((error) => message(error.message)).finally(() => (filling = null));
@@ -56,7 +58,8 @@ function fill() {
 async function next() {
   if (place < past.length - 1) return show(past[++place]);
   if (!upcoming.length) {
-    if (current) refresh(); // while this image is still to be seen
+    if (current) refresh(); // this image is still to be seen
+    current = null; // but another key is not for it
     await fill();
   }
   if (!upcoming.length) {
@@ -77,11 +80,14 @@ function back() {
 }
 
 async function show(image) {
-  current = image;
+  coming = image;
+  current = null; // a key is for no image that was not seen
+  const readable = await image.ready;
+  if (coming !== image) return;
+  [current, coming] = [image, null];
   selected = series = confirmed = null;
   byId("empty").hidden = true;
-  if (!(await image.ready)) message("The picture cannot be read: skip it.");
-  if (current !== image) return;
+  if (!readable) message("The picture cannot be read: skip it.");
   byId("name").textContent = image.name;
   if (byId("auto-least").checked && suggested !== null) setLeast(suggested);
   state = replay(image.start, image.actions);
@@ -483,7 +489,7 @@ setTheme(localStorage.getItem("theme") ?? (matchMedia("(prefers-color-scheme: da
 setInterval(() => {
   if (document.hidden) return;
   askNumbers(); // what is learned meanwhile
-  if (!current && !inGrid()) next(); // what somebody else has given back
+  if (!current && !coming && !filling && !inGrid()) next(); // what somebody else has given back
 }, 5000);
 addEventListener("pageshow", (event) => event.persisted && location.reload()); // its images are of others by now
 addEventListener("pagehide", () => {
