@@ -19,9 +19,6 @@ _CELL = (320, 260)  # (width, height) of a picture on a sheet
 _SHEET_COLUMNS = 4
 _LEGEND = "solid: detected, with class and score      dashed: ground truth"
 _PROPOSALS = 15  # drawn per image; all of them would hide it
-_SAMPLES_LEGEND = (
-    "solid: ground truth   dashed: proposal of highest IoU with it   thin: other proposals   below: labels"
-)
 
 T = TypeVar("T")
 
@@ -154,7 +151,15 @@ def encode_samples(
         )
         for i, boxes in zip(indices, proposals, strict=True)
     ]
-    return encode_image(contact_sheet(pictures, _SAMPLES_LEGEND), "png")
+    truth = any(dataset.annotation(i) is not None for i in indices)
+    searched = any(boxes is not None for boxes in proposals)
+    legend = {
+        "solid: ground truth": truth,
+        "dashed: proposal of highest IoU with it": truth and searched,
+        "thin: other proposals": searched,
+        "below: labels": True,
+    }
+    return encode_image(contact_sheet(pictures, "   ".join(filter(legend.get, legend))), "png")
 
 
 def enlarged(image: Tensor) -> tuple[Image.Image, int]:

@@ -38,7 +38,8 @@ def test_the_config_that_it_writes_is_enough(pictures, capsys, monkeypatch):
     assert "20 pictures, 2 classes (cat, dog)" in out
     assert "16 to train on, 4 to test on" in out
     assert "no GPU, so 64 steps at 320 pixels" in out
-    assert out.endswith("next: detector train mine.yaml --to detector\n")
+    first = "a first try in a third of the time: detector train mine.yaml --quick"
+    assert out.endswith(f"{first}\nnext: detector train mine.yaml --to detector\n")
     cfg = load_cfg("mine.yaml")
     assert Path("mine.yaml").read_text().startswith("# Written by: detector init 'my pictures'\n")
     assert (cfg.output_dir, cfg.solver.max_iter, cfg.input.train_sizes) == ("runs/mine", 64, (320,))

@@ -151,7 +151,16 @@ def json_of_names():
     return json.dumps({base: ", ".join(tags) for base, tags in beside(BASES, TAGS)})
 
 
+def an_unknown_header_beside_remarks_and_dates():
+    rows = [
+        [base, f"{i + 1}.5.2024", f"Gang {i}, links", "; ".join(tags)]
+        for i, (base, tags) in enumerate(beside(BASES, TAGS))
+    ]
+    return text_of([["Datei", "Tag der Aufnahme", "Bemerkung", "Was man sieht"], *rows])
+
+
 SHEETS = [
+    (an_unknown_header_beside_remarks_and_dates, "liste.csv"),
     (kaggle_with_blanks_between_names, "train.csv"),
     (celeba, "list_attr.txt"),
     (open_images_with_denied_labels, "human-imagelabels.csv"),
@@ -313,3 +322,9 @@ def test_of_several_tables_of_kaggle_the_one_with_labels_is_read(folder):
     (folder / "sample_submission.csv").write_text("image_id,crack,rust\ngone,0.5,0.5\n")
     assert main(["init", "data"]) == 0
     assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
+
+
+def test_labels_that_are_not_there_are_named_with_the_nearest_file(folder, capsys):
+    Path("Liste.csv").write_text("file,labels\n")
+    assert main(["init", "data", "--labels", "Liste.cvs"]) == 2
+    assert "error: the labels Liste.cvs do not exist (did you mean Liste.csv?)" in capsys.readouterr().err

@@ -2,6 +2,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from detector.evaluation import pictures
 from detector.evaluation.pictures import choose_samples, draw_sample, encode_samples
 from detector.structures import Annotation
 
@@ -36,7 +37,7 @@ def test_images_without_boxes_proposals_or_labels_are_drawn():
             draw_sample(GRAY, torch.tensor([0, 0]), annotation, proposals, CLASSES)
 
 
-def test_the_sheet(tmp_path):
+def test_the_sheet(tmp_path, monkeypatch):
     class Source:
         class_names, image_ids = CLASSES, ("a", "b")
 
@@ -52,6 +53,9 @@ def test_the_sheet(tmp_path):
         def annotation(self, index):
             return None
 
+    legends, sheet = [], pictures.contact_sheet
+    monkeypatch.setattr(pictures, "contact_sheet", lambda *each: legends.append(each[1]) or sheet(*each))
     (tmp_path / "sheet.png").write_bytes(encode_samples(Source(), [1, 0], [None, torch.zeros(0, 4)]))
+    assert legends == ["thin: other proposals   below: labels"]  # there is no ground truth to explain
     assert Image.open(tmp_path / "sheet.png").size == (640, 284)
     assert [path.name for path in tmp_path.iterdir()] == ["sheet.png"]

@@ -344,7 +344,9 @@ def _find_labels(
     words = [i for i in texts if not _are_numbers(below[i])]
     if not any(header):
         return (words or texts), []
-    return (words if len(words) == 1 else texts if len(texts) == 1 else []), []
+    # Of remarks, dates and classes only the last are words that come again and again.
+    repeated = [i for i in words if _are_repeated_words(below[i])]
+    return next((each for each in (words, texts, repeated) if len(each) == 1), []), []
 
 
 def _are_flags(cells: Sequence[str]) -> bool:
@@ -353,6 +355,12 @@ def _are_flags(cells: Sequence[str]) -> bool:
     return known >= _MOSTLY * len(found) and any(
         cell in YES or cell in ("0", "0.0", "false") for cell in found
     )
+
+
+def _are_repeated_words(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell]
+    with_letters = sum(any(map(str.isalpha, cell)) for cell in filled)
+    return with_letters >= _MOSTLY * len(filled) and 2 * len(set(filled)) <= len(filled)
 
 
 def _is_index(cells: Sequence[str], header: str) -> bool:

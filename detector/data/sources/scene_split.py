@@ -15,6 +15,7 @@ _VAL_SHARE = 0.2
 _LEAST_SCENES = 4  # of each class, for a split by scene
 # Least share of the wanted validation pictures of a class, and largest share of all its pictures.
 _LEAST_SHARE, _MOST_TESTED = 0.25, 0.5
+_MOST_SHARE = 1.5 * _VAL_SHARE  # of all pictures, to test on
 _MOST_LISTED = 4  # scenes that a message names
 SPLIT_BY = ("auto", "scene", "picture")
 
@@ -24,7 +25,8 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
 
     Pictures of one scene belong in one split: otherwise test results are too optimistic. Scenes are
     recognized by names such as street_001.jpg and street_002.jpg. If a class then has too few scenes to
-    divide, or one scene has nearly all of its pictures, single pictures are divided. Copies of a picture stay
+    divide, or one scene has nearly all of its pictures, or scenes are so large that far more than a fifth of
+    all pictures would be tested on, single pictures are divided. Copies of a picture stay
     together.
 
     Args:
@@ -58,6 +60,9 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
     told = f"{len(scenes)} scenes in the file names, such as {told}"
     if by == "auto" and (label := _badly_divided_class(scenes, chosen)):
         return *_divide(singles, _choose(singles)), f"picture, as of {told}, too few show {label!r}"
+    tested = sum(len(scenes[name]) for name in chosen)
+    if by == "auto" and tested > _MOST_SHARE * len(tagged):  # as of one scene with a third of all
+        return *_divide(singles, _choose(singles)), f"picture, as {told}, are too large to divide"
     return *_divide(scenes, chosen), f"scene: {told}; --split-by picture divides them"
 
 

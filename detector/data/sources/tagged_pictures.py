@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from detector.data.datasets.annotated import unclear_message
+from detector.data.datasets.annotated import hint_nearest, unclear_message
 from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures, json_rows
@@ -48,6 +48,9 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
     """
     if not pictures.is_dir():
         raise FileNotFoundError(f"{pictures} is no folder of pictures")
+    if labels is not None and not labels.exists():
+        near = hint_nearest(labels.name, [path.name for path in labels.parent.glob("*")])
+        raise FileNotFoundError(f"the labels {labels} do not exist{near}")
     pictures = whole_set(pictures, labels)
     labels_of_splits, labels = _find_sources(pictures, labels)
     found: list[Tagged] = []

@@ -110,3 +110,14 @@ def test_copies_are_never_divided(by):
     assert len(train) + len(val) == 90
     contents = [{each.content for each in part if each.content} for part in (train, val)]
     assert not contents[0] & contents[1]
+
+
+def test_scenes_too_large_to_divide_are_divided_by_picture():
+    sizes = {"fotoxx": 37, "bildyy": 24, **{f"scene{chr(97 + i)}": 3 for i in range(16)}}
+    shots = [
+        (f"{name}_{i:03}.jpg", "cat dog" if i % 2 else "dog") for name, n in sizes.items() for i in range(n)
+    ]
+    _, val, by = split_pictures(tagged(*shots))
+    assert by.startswith("picture, as 18 scenes in the file names, such as fotoxx (37)")
+    assert (len(shots), len(val)) == (109, 22)
+    assert len(split_pictures(tagged(*shots), "scene")[1]) == 33
