@@ -89,8 +89,7 @@ class Criterion:
         if self.regression is not None and outputs.regression is None:
             raise ValueError("the criterion has a loss for regressed boxes, but the model regresses none")
         losses = {"mil": self._mil_loss(outputs, batch)}
-        if outputs.image_logits is not None:
-            losses["image"] = self._image_loss(outputs.image_logits, batch)
+        tagged = batch
         if self.noise is not None:
             batch = with_likely_tags(batch, self.noise, _shown(outputs, batch.counts))
         outputs = _without_unknown(outputs, batch)
@@ -104,6 +103,8 @@ class Criterion:
         if branch is not None and isinstance(self.regression, RegressionLoss):
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(branch, last.detach(), batch)
+        if outputs.image_logits is not None:
+            losses["image"] = self._image_loss(outputs.image_logits, tagged)
         return losses
 
     def _image_loss(self, logits: Tensor, batch: Batch) -> Tensor:
