@@ -91,7 +91,7 @@ class Criterion:
         losses = {"mil": self._mil_loss(outputs, batch)}
         tagged = batch
         if self.noise is not None:
-            batch = with_likely_tags(batch, self.noise, _shown(outputs, batch.counts))
+            batch = with_likely_tags(batch, self.noise, _shown(outputs, batch))
         outputs = _without_unknown(outputs, batch)
         probs, branch = outputs.refinements, outputs.regression
         if self.refinement is not None:
@@ -112,7 +112,8 @@ class Criterion:
         if self.noise is None:
             return binary_cross_entropy_with_logits(logits.float(), batch.labels, weight=known)
         tagged = self.noise.of(batch).tagged(logits.float().sigmoid().clamp(1e-6, 1 - 1e-6))
-        return binary_cross_entropy(tagged, batch.labels, weight=known)
+        losses = -torch.where(batch.labels > 0, tagged, 1 - tagged).log()  # with NaN torch's would raise
+        return (losses if known is None else losses * known).mean()
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
         mil = only_at_objects(outputs.mil, batch)
@@ -136,11 +137,12 @@ class Criterion:
 
 
 @torch.no_grad()
-def _shown(outputs: HeadOutputs, counts: Tensor) -> Tensor:
+def _shown(outputs: HeadOutputs, batch: Batch) -> Tensor:
     """The probability (B, C) that an image shows a class: of the image head, where there is one."""
     if outputs.image_logits is not None:
         return outputs.image_logits.float().sigmoid()
-    return sum_per_image(outputs.mil, counts).clamp(0, 1)
+    mil = outputs.mil if batch.weights is None else outputs.mil * batch.weights[:, None]
+    return sum_per_image(mil, batch.counts).clamp(0, 1)
 
 
 def _without_unknown(outputs: HeadOutputs, batch: Batch) -> HeadOutputs:
