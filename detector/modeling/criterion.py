@@ -89,10 +89,9 @@ class Criterion:
         if self.regression is not None and outputs.regression is None:
             raise ValueError("the criterion has a loss for regressed boxes, but the model regresses none")
         losses = {"mil": self._mil_loss(outputs, batch)}
-        if outputs.image_logits is not None:
-            losses["image"] = self._image_loss(outputs.image_logits, batch)
+        tagged = batch
         if self.noise is not None:
-            batch = with_likely_tags(batch, self.noise, _shown(outputs, batch.counts))
+            batch = with_likely_tags(batch, self.noise, _shown(outputs, batch))
         outputs = _without_unknown(outputs, batch)
         probs, branch = outputs.refinements, outputs.regression
         if self.refinement is not None:
@@ -104,6 +103,8 @@ class Criterion:
         if branch is not None and isinstance(self.regression, RegressionLoss):
             last = probs[-1, :, 1:] if len(probs) else outputs.mil  # (sum R, C)
             losses |= self.regression(branch, last.detach(), batch)
+        if outputs.image_logits is not None:
+            losses["image"] = self._image_loss(outputs.image_logits, tagged)
         return losses
 
     def _image_loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -111,7 +112,8 @@ class Criterion:
         if self.noise is None:
             return binary_cross_entropy_with_logits(logits.float(), batch.labels, weight=known)
         tagged = self.noise.of(batch).tagged(logits.float().sigmoid().clamp(1e-6, 1 - 1e-6))
-        return binary_cross_entropy(tagged, batch.labels, weight=known)
+        losses = -torch.where(batch.labels > 0, tagged, 1 - tagged).log()  # with NaN torch's would raise
+        return (losses if known is None else losses * known).mean()
 
     def _mil_loss(self, outputs: HeadOutputs, batch: Batch) -> Tensor:
         mil = only_at_objects(outputs.mil, batch)
@@ -135,11 +137,12 @@ class Criterion:
 
 
 @torch.no_grad()
-def _shown(outputs: HeadOutputs, counts: Tensor) -> Tensor:
+def _shown(outputs: HeadOutputs, batch: Batch) -> Tensor:
     """The probability (B, C) that an image shows a class: of the image head, where there is one."""
     if outputs.image_logits is not None:
         return outputs.image_logits.float().sigmoid()
-    return sum_per_image(outputs.mil, counts).clamp(0, 1)
+    mil = outputs.mil if batch.weights is None else outputs.mil * batch.weights[:, None]
+    return sum_per_image(mil, batch.counts).clamp(0, 1)
 
 
 def _without_unknown(outputs: HeadOutputs, batch: Batch) -> HeadOutputs:

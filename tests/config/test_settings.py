@@ -357,3 +357,12 @@ def test_the_home_folder_and_variables_in_paths(monkeypatch, value, expected):
 def test_a_home_folder_or_variable_that_does_not_exist_is_named(value, message):
     with pytest.raises(ConfigError, match=rf"OUTPUT_DIR is .*{message}"):
         KEYS["OUTPUT_DIR"].read(value)
+
+
+def test_tags_may_not_say_the_opposite_of_what_they_mean(load):
+    words = ["DATASETS.MISSING_TAGS", "0.7", "DATASETS.FALSE_TAGS"]
+    assert load(*words, "0.2").datasets.false_tags == 0.2
+    with pytest.raises(
+        ConfigError, match=r"FALSE_TAGS is 0\.3, expected less than 1 together with DATASETS\.MISS"
+    ):
+        load(*words, "0.3")

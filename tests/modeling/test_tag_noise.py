@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy
 
-from detector.modeling.criterion import mil_loss
+from detector.modeling.criterion import Criterion, mil_loss
+from detector.modeling.head import HeadOutputs
+from detector.modeling.refinement import Refinement
 from detector.modeling.tag_noise import TagNoise, with_likely_tags
 from detector.structures import Batch, ReviewedBoxes
 
@@ -71,3 +73,31 @@ def test_images_that_a_person_has_reviewed_have_right_tags():
 
 def test_an_image_without_tags_may_get_none():
     assert NOISE.likely(torch.zeros(1, 2), torch.zeros(1, 2)).tolist() == [[0, 0]]
+
+
+def test_streams_learn_a_class_whose_tag_is_probably_missing():
+    """Without noise the class has no pseudo labels, and its column no gradient that raises it."""
+    batch = make_batch([[1.0, 0.0]])
+    batch = replace(batch, rois=torch.tensor([[0.0, 0, 0, 4, 8], [0, 4, 0, 8, 8]]), counts=torch.tensor([2]))
+    mil = torch.tensor([[0.5, 0.1], [0.1, 0.5]])
+    image = torch.tensor([[3.0, 3.0]])
+    rises = []
+    for noise in (None, TagNoise(missing=0.3)):
+        logits = torch.zeros(1, 2, 3, requires_grad=True)
+        losses = Criterion(Refinement("oicr"), stream_weights=(1,), noise=noise)(
+            HeadOutputs(mil, logits.softmax(dim=2), image), batch
+        )
+        assert [*losses] == ["mil", "refine_1", "image"]
+        losses["refine_1"].backward()
+        rises.append(bool((logits.grad[0, :, 2] < 0).any()))
+    assert rises == [False, True]
+
+
+def test_the_loss_of_the_image_head_is_that_of_the_tag():
+    batch, logits = make_batch([[1.0, 0.0, 0.0]]), torch.tensor([[0.0, 0.0, float("nan")]])
+    loss = Criterion(None, noise=NOISE)._image_loss
+    tagged = NOISE.tagged(torch.tensor(0.5))
+    assert loss(logits[:, :2], replace(batch, labels=batch.labels[:, :2])).item() == pytest.approx(
+        float(-(tagged.log() + (1 - tagged).log()) / 2)
+    )
+    assert loss(logits, batch).isnan()
