@@ -1,4 +1,4 @@
-"""Seconds, memory and disk that each image costs where all images are held or read at once, with 1,000 classes.
+"""Seconds, memory and disk that an image costs where all are held or read at once, with 1,000 classes.
 
     python benchmarks/scale.py --save
 
