@@ -10,12 +10,16 @@ namespace {
 // between.
 template <typename Request, size_t N>
 std::string described(const char* op, const Candidate<Request> (&table)[N], const Request& request) {
-  const int chosen = plan(op, table, request);
+  const int running = chosen(op, table, request);
   std::string text;
   for (int i = 0; i < int(N); ++i) {
-    const auto& [name, fits, takes, why] = table[i];
-    text +=
-        joined(i == chosen ? 1 : 0, "\t", fits(request) ? 1 : 0, "\t", name, "\t", takes, "\t", why, "\n");
+    const auto& [name, fits, takes, why, launch] = table[i];
+    text += joined(i == running ? 1 : 0, "\t", fits(request) ? 1 : 0, "\t", name, "\t", takes, "\t", why);
+    if (launch != nullptr && fits(request)) {
+      const auto [x, y, z, threads, shared] = launch(request);
+      text += joined("\t", threads, "\t", x, "\t", y, "\t", z, "\t", shared);
+    }
+    text += "\n";
   }
   return text;
 }

@@ -5,7 +5,7 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, linear
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import memory_format
@@ -155,5 +155,5 @@ def _fake(tensor, height, width, mode, scale_height, scale_width):
 
 
 # No autocast rule: the kernels already compute half precision in float32.
-_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context, fold)
-_grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context, fold)
+_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context, fold, jvp=linear)
+_grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context, fold, jvp=linear)
