@@ -45,8 +45,7 @@ inline bool keeps_size(const Problem& p) { return p.pad_h == p.kernel_h / 2 && p
 // Whether the number of a strip fits 31 bits, and the coordinates in a plane do with room to spare.
 inline bool has_strip_numbers(const Problem& p) {
   const int64_t side = 1 << 14;
-  const int64_t strips = p.batch * p.out_channels() *
-                         ceil_div(std::max(p.width, p.out_width), kColumns) *
+  const int64_t strips = p.batch * p.out_channels() * ceil_div(std::max(p.width, p.out_width), kColumns) *
                          std::max(p.height, p.out_height);
   return p.height < side && p.width < side && strips < (int64_t(1) << 31);
 }
@@ -170,8 +169,7 @@ constexpr Candidate<Request> kGpuTable[] = {
      "contiguous half precision, 5 x 5 from 32 x 32 pixels on and 7 x 7, stride 1, same padding, width % 8 "
      "== 0, "
      "compute capability 8.0",
-     "5 x 5 / 7 x 7 on 32 x 256 x 56 x 56 forward 49 / 47 us, by strips 63 / 107 (H100)",
-     tensor_core_launch},
+     "5 x 5 / 7 x 7 on 32 x 256 x 56 x 56 forward 49 / 47 us, by strips 63 / 107 (H100)", tensor_core_launch},
     {"strips", has_strips,
      "contiguous, 3, 5 and 7 square, stride 1 and 2, one filter for each channel in grad_input",
      "float32 forward 66 / 93 us, torch 417 / 841 (H200)"},

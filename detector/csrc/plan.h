@@ -6,6 +6,7 @@
 // commas between them: kernels that run wherever they can, and kernels that do not run.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -15,6 +16,8 @@
 namespace detector {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int kWarp = 32;  // threads
 
 // The GPU that a kernel would run on.
 struct Gpu {

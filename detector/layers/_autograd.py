@@ -78,6 +78,7 @@ def differentiable(
         return vmap_rule(call, names, info.batch_size, in_dims, arguments)
 
     name = overload.name()
+
     def save_for_transforms(ctx, inputs, output):
         save(ctx, inputs, output)
         ctx.primals = inputs if forward_ad._current_level >= 0 else None

@@ -149,4 +149,6 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
 _forward = differentiable(_C.roi_align_forward, _backward, _setup_context, fold, jvp=linear)
-_grad_input = differentiable(_C.roi_align_backward, _double_backward, _setup_backward_context, fold, jvp=linear)
+_grad_input = differentiable(
+    _C.roi_align_backward, _double_backward, _setup_backward_context, fold, jvp=linear
+)

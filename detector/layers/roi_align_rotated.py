@@ -112,4 +112,6 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
 
 
 _forward = differentiable(_C.roi_align_rotated_forward, _backward, _setup_context, fold, jvp=linear)
-_grad_input = differentiable(_C.roi_align_rotated_backward, _double_backward, _setup_backward_context, fold, jvp=linear)
+_grad_input = differentiable(
+    _C.roi_align_rotated_backward, _double_backward, _setup_backward_context, fold, jvp=linear
+)

@@ -139,4 +139,6 @@ def _derivative(call, arguments: tuple, tangents: tuple) -> tuple[Tensor, None]:
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
 _forward = differentiable(_C.roi_pool_forward, _backward, _setup_context, fold, jvp=_derivative)
-_grad_input = differentiable(_C.roi_pool_backward, _double_backward, _setup_backward_context, fold, jvp=linear)
+_grad_input = differentiable(
+    _C.roi_pool_backward, _double_backward, _setup_backward_context, fold, jvp=linear
+)

@@ -148,10 +148,13 @@ def peak_memory(most: float) -> Iterator[None]:
         assert torch.cuda.max_memory_allocated() - allocated <= most
 
 
-def assert_compiles(function: Function, *all_inputs: Inputs, backend: str = "aot_eager") -> None:
-    """torch.compile captures the op in one graph, static and dynamic, with bitwise equal results.
+def assert_compiles(
+    function: Function, *all_inputs: Inputs, backend: str = "aot_eager", **tolerance: float
+) -> None:
+    """torch.compile captures the op in one graph, static and dynamic, with the same results.
 
     Args:
+        tolerance: of the results; bitwise equal without.
         backend: "inductor" compiles what is around the op, in several seconds of C++. All that it relies on
             beyond the capture are the strides of the fake implementation, which torch.library.opcheck tests.
     """
@@ -160,7 +163,7 @@ def assert_compiles(function: Function, *all_inputs: Inputs, backend: str = "aot
         compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=backend)
         for inputs in all_inputs:
             expected = outputs_and_gradients(function, inputs)
-            assert_equal(outputs_and_gradients(compiled, inputs), expected, f"dynamic={dynamic}")
+            assert_equal(outputs_and_gradients(compiled, inputs), expected, f"dynamic={dynamic}", **tolerance)
 
 
 def assert_autocast_keeps_dtype(function: Function, inputs: Inputs, device: torch.device) -> None:

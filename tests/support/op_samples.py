@@ -128,6 +128,7 @@ class Op:
         many: work for several threads.
         threads: the same, if `many` cannot be computed to the same bits by any number of threads.
         layout: tolerance of results for inputs with other strides, by dtype.
+        compiled: tolerance of results under torch.compile, where a formula is compiled instead of the op.
         derivatives: how many there are.
         keeps_dtype: autocast changes neither the dtype nor the results.
         open_size: how many numbers there are depends on values.
@@ -141,6 +142,7 @@ class Op:
     many: Make
     threads: Make | None = None
     layout: tuple[tuple[torch.dtype, dict], ...] = ((torch.float64, {}),)
+    compiled: tuple[tuple[str, float], ...] = ()
     derivatives: int = 0
     keeps_dtype: bool = False
     open_size: bool = False
@@ -268,7 +270,8 @@ OPS = [
     _op(
         "quick_gelu", layers.quick_gelu,
         lambda: [random(2, 3, 2, 5)], lambda: [random(3, 4, 6, 7)], lambda: [random(300_001)],
-        layout=((torch.float32, {}), (torch.float16, {})), derivatives=2, keeps_dtype=True,
+        layout=((torch.float32, {}), (torch.float16, {})), compiled=(("rtol", 1e-14), ("atol", 1e-14)),
+        derivatives=2, keeps_dtype=True,
     ),
     *(
         _op(

@@ -75,8 +75,7 @@ __global__ void __launch_bounds__(kPairThreads)
     }
     __syncthreads();
     if (threadIdx.x < num_firsts) {
-      bits[word * size + first + threadIdx.x] =
-          uint64_t(found[threadIdx.x][1]) << 32 | found[threadIdx.x][0];
+      bits[word * size + first + threadIdx.x] = uint64_t(found[threadIdx.x][1]) << 32 | found[threadIdx.x][0];
     }
   }
 }

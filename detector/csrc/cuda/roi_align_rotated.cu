@@ -1,6 +1,6 @@
-// RoI align of rotated boxes on a GPU, after a kernel that works out what all samples of a box share. Forward:
-// a thread computes one pooled value. Backward: a warp owns a cell and some channels, and gathers what each
-// box adds to it, in order: no atomics, so the gradient is reproducible.
+// RoI align of rotated boxes on a GPU, after a kernel that works out what all samples of a box share.
+// Forward: a thread computes one pooled value. Backward: a warp owns a cell and some channels, and gathers
+// what each box adds to it, in order: no atomics, so the gradient is reproducible.
 #include <torch/csrc/stable/library.h>
 
 #include <utility>
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(kThreads)
           for (unsigned bins = __ballot_sync(all_lanes, weight != A(0)); bins != 0; bins &= bins - 1) {
             const int of_lane = __ffs(bins) - 1;
             const A shared_weight = __shfl_sync(all_lanes, weight, of_lane);
-            const int64_t from_bin = hit * sizes.pooled_height * sizes.pooled_width +
-                                     __shfl_sync(all_lanes, bin, of_lane);
+            const int64_t from_bin =
+                hit * sizes.pooled_height * sizes.pooled_width + __shfl_sync(all_lanes, bin, of_lane);
             const A* from = grad + from_bin * sizes.channels + first;
 #pragma unroll
             for (int c = 0; c < kChannels; ++c) {

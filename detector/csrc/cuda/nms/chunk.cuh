@@ -4,13 +4,11 @@
 #include <cuda/atomic>
 
 #include "../../nms.h"
+#include "../../nms_plan.h"
 #include "../reduce.cuh"
 
 namespace detector::nms {
 
-constexpr int kChunk = 256;  // boxes
-constexpr int kParts = 4;    // threads of a box, each with a part of what it is tested against
-constexpr int kSettleThreads = kChunk * kParts;
 constexpr int kWords = kChunk / kWarp;  // bits of a chunk
 constexpr int kTile = 2 * kChunk;       // boxes in shared memory
 template <typename A>
@@ -36,7 +34,7 @@ struct Answer {
 // What blocks tell each other; starts as zeros.
 struct State {
   unsigned long long* count;    // boxes that stay
-  unsigned long long* tickets;  // chunks that have a block; in scan_kernel: blocks that have ended
+  unsigned long long* tickets;  // chunks that have a block; in nms_scan_kernel: blocks that have ended
   uint64_t* progress;           // of the list of the chain that begins in a chunk
   uint64_t* words;              // kWords of each chunk: kSettled and a bit for each box that stays
 };

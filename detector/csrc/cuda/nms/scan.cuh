@@ -1,17 +1,13 @@
-// Which of few boxes of one group stay: scan_kernel. All pairs are tested at once, as there is memory for a
-// bit for each; then one block goes through the bits. Where boxes have groups settle_kernel takes less time:
-// it settles them side by side.
+// Which of few boxes of one group stay: nms_scan_kernel. All pairs are tested at once, as there is memory for
+// a bit for each; then one block goes through the bits. Where boxes have groups nms_chunk_kernel takes less
+// time: it settles them side by side.
 #pragma once
 
 #include "settle.cuh"
 
 namespace detector::nms {
 
-constexpr int kFew = 4096;
 constexpr int kFewWords = kFew / kWarp;
-constexpr int kTileBoxes = 128;  // whose pairs with as many others a block finds
-constexpr int kTileWords = kTileBoxes / kWarp;
-constexpr int kScanThreads = kTileBoxes * kTileWords;
 
 // Word w <= i / 32 of box i, at w * size + i, gets a bit for each of the boxes from 32 w on that suppresses
 // it.
@@ -134,7 +130,8 @@ __device__ inline void give(const Answer& answer, const uint32_t* slots, int siz
 // A block finds the pairs of a tile; the last one to end settles all.
 template <typename A>
 __global__ void __launch_bounds__(kScanThreads)
-    scan_kernel(Order<A> order, A threshold, uint32_t* pairs, unsigned long long* num_ended, Answer answer) {
+    nms_scan_kernel(Order<A> order, A threshold, uint32_t* pairs, unsigned long long* num_ended,
+                    Answer answer) {
   __shared__ uint32_t alive[kFewWords], kept[kFewWords];
   __shared__ bool is_last;
   if (blockIdx.x > blockIdx.y) {  // of boxes after these

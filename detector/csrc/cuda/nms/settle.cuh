@@ -1,4 +1,4 @@
-// Which boxes stay: settle_kernel. Their list: list_kernel.
+// Which boxes stay: nms_chunk_kernel. Their list: nms_list_kernel.
 //
 // A block takes a chunk of the order. Its boxes may be suppressed by earlier ones of the chunk and of chunks
 // before that hold the same group: a chain. The block tests its boxes against all of its own and of the chunk
@@ -185,8 +185,8 @@ __device__ void settle(Chunk<A>& chunk, const Order<A>& order, const State& stat
 }
 
 template <typename A>
-__global__ void __launch_bounds__(kSettleThreads)
-    settle_kernel(Order<A> order, A threshold, State state, uint8_t* kept_of_slot) {
+__global__ void __launch_bounds__(kChunkThreads)
+    nms_chunk_kernel(Order<A> order, A threshold, State state, uint8_t* kept_of_slot) {
   __shared__ Chunk<A> chunk;
   if (threadIdx.x == 0) {
     chunk.index = atomicAdd(state.tickets, 1ull);  // in order, so that no block waits for one not yet running
@@ -245,8 +245,8 @@ constexpr int kFlagsABlock = kListThreads * kFlagsAThread;
 // A block lists the kept boxes of its stretch of ranks, after those before, which it counts for itself: the
 // flags are few bytes, and no block waits for another. `flags` (size,), padded to 16 bytes, are 0 or 1.
 __global__ void __launch_bounds__(kListThreads)
-    list_kernel(const uint8_t* flags, const uint32_t* indices, int64_t size, const unsigned long long* count,
-                Answer answer) {
+    nms_list_kernel(const uint8_t* flags, const uint32_t* indices, int64_t size,
+                    const unsigned long long* count, Answer answer) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *answer.count = *count;
   }
