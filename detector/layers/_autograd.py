@@ -168,7 +168,7 @@ def _is_wanted(node: Any) -> bool:
 
 
 def linear(call: Callable[..., Any], arguments: tuple, tangents: tuple) -> Any:
-    """The forward-mode derivative of an op that is linear in its first argument and constant in the others."""
+    """Of an op that is linear in its first argument; the others are constants."""
     return call(tangents[0], *arguments[1:])
 
 

@@ -176,7 +176,7 @@ def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -
 
 
 def _derivative(call: Callable, arguments: tuple, tangents: tuple) -> Tensor:
-    """In forward mode. Each of the three ops is linear in its first two arguments, forward in the bias too."""
+    """In forward mode: each of the three ops is linear in its first two arguments and in the bias."""
     (first, second, *others), (first_tangent, second_tangent, *_) = arguments, tangents
     bias_tangent = [t if isinstance(a, Tensor) else a for a, t in zip(others, tangents[2:], strict=True)]
     no_bias = [None if isinstance(a, Tensor) else a for a in others]

@@ -1,5 +1,6 @@
-"""Writes the tables of kernels in docs/layers_support.md and in the READMEs of csrc from the tables that choose:
-csrc/*_plan.h.
+"""Writes the tables of kernels in docs/layers_support.md and the READMEs of csrc from those that choose.
+
+The latter are in csrc/*_plan.h.
 
 python docs/make/kernel_tables.py
 """
