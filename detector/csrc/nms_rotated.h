@@ -1,5 +1,5 @@
 // Greedy non-maximum suppression of rotated boxes, for both devices. The boxes come in descending order of
-// score; one stays unless one that stays, of the same group, has an IoU with it above the threshold.
+// score; one is kept unless one that is kept, of the same group, has an IoU with it above the threshold.
 #pragma once
 
 #include <algorithm>

@@ -73,11 +73,11 @@ struct Memory {
   void divide(Division& division, const Arguments& in, const Kernels& kernels, bool lists) {
     const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk), num_words = ceil_div(size, kWarp);
     const int64_t sorted = kernels.ranks() ? 0 : size, grouped = in.idxs ? size : 0;
-    const int64_t settled = kernels.scans() ? 0 : size, listed = lists ? settled : 0;
+    const int64_t decided = kernels.scans() ? 0 : size, listed = lists ? decided : 0;
     division.take(order.boxes, size);
     division.take(order.slots, size);
     division.take(order.groups, grouped);
-    division.take(order.kept, settled);
+    division.take(order.kept, decided);
     division.take(state.count, 1);
     division.take(state.tickets, 1);
     division.take(state.progress, kernels.scans() ? 0 : num_chunks);
@@ -162,8 +162,8 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
   return {mask, count};
 }
 
-// The number of boxes that stay, in pinned memory: a kernel writes it, and the host reads it as soon as it is
-// there, without a copy and before the stream is through.
+// The number of boxes that are kept, in pinned memory: a kernel writes it, and the host reads it as soon as
+// it is there, without a copy and before the stream is through.
 class CountOnHost {
  public:
   explicit CountOnHost(cudaStream_t stream) : stream_(stream) {
