@@ -62,6 +62,11 @@ C10_HOST_DEVICE A intersection(const RotatedBox<A>& a, const RotatedBox<A>& b) {
 // empty, inverted or NaN suppress nothing and are suppressed by nothing.
 template <typename A>
 C10_HOST_DEVICE bool may_suppress(const RotatedBox<A>& a, const RotatedBox<A>& b, A threshold) {
+  const A dx = a.x - b.x, dy = a.y - b.y;
+  const A sides = a.width * a.width + a.height * a.height + b.width * b.width + b.height * b.height;
+  if (!(2 * (dx * dx + dy * dy) < sides)) {  // the circles around them do not meet
+    return false;
+  }
   constexpr A rounding = A(1.001);  // far more than rounding can take away
   const Point<A> center = a.in_box(b.x, b.y);
   const A cos = std::abs(a.cos * b.cos + a.sin * b.sin), sin = std::abs(a.cos * b.sin - a.sin * b.cos);
