@@ -140,11 +140,8 @@ def explain(op: Callable | str, *args: Any, gpu: str | None = None, **kwargs: An
     if isinstance(found.table, str):
         one = Candidate("only", runs=True, fits=True, takes="all", why=found.table)
         return Explanation(name, device, {key: [one] for key in found.passes})
-    processors = None
-    if isinstance(first, Tensor) and first.is_cuda and gpu is None:
-        processors = torch.cuda.get_device_properties(first.device).multi_processor_count
-    passes = found.table(arguments, _numbers_of_gpu(architecture, processors))
-    return Explanation(name, device, passes)
+    own = first.device if gpu is None and isinstance(first, Tensor) and first.is_cuda else None
+    return Explanation(name, device, found.table(arguments, _numbers_of_gpu(architecture, own)))
 
 
 def _device(input: Tensor, gpu: str | None) -> tuple[str, int]:
@@ -170,10 +167,14 @@ Numbers = list[int]
 Passes = dict[str, list[Candidate]]
 
 
-def _numbers_of_gpu(architecture: int, processors: int | None) -> Numbers:
-    gpu = GPUS.get(architecture, GPUS[75])
-    shared = 1024 * gpu.shared_of_block, 1024 * gpu.shared_of_processor
-    return [architecture, *shared, gpu.processors if processors is None else processors]
+def _numbers_of_gpu(architecture: int, own: torch.device | None) -> Numbers:
+    """As csrc/explain.cpp wants them: of a GPU that is there, or of one with that compute capability (0: CPU)."""
+    if own is not None:
+        p = torch.cuda.get_device_properties(own)
+        shared = p.shared_memory_per_block_optin, p.shared_memory_per_multiprocessor
+        return [architecture, *shared, p.multi_processor_count]
+    gpu = GPUS.get(architecture, Gpu(0, 0, 0))
+    return [architecture, 1024 * gpu.shared_of_block, 1024 * gpu.shared_of_processor, gpu.processors]
 
 
 def _depthwise(arguments: Arguments, gpu: Numbers) -> Passes:
