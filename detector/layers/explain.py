@@ -168,7 +168,7 @@ Passes = dict[str, list[Candidate]]
 
 
 def _numbers_of_gpu(architecture: int, own: torch.device | None) -> Numbers:
-    """As csrc/explain.cpp wants them: of a GPU that is there, or of one with that compute capability (0: CPU)."""
+    """As in csrc/explain.cpp: of a GPU that is there, or of one with that compute capability (0: the CPU)."""
     if own is not None:
         p = torch.cuda.get_device_properties(own)
         shared = p.shared_memory_per_block_optin, p.shared_memory_per_multiprocessor
