@@ -10,7 +10,7 @@ namespace detector::roi {
 struct Request {
   Sizes sizes;
   int element_size;  // in bytes; 8 is double
-  bool aligned;      // the values that are read begin at a multiple of 16 bytes
+  bool aligned;      // packs of values can be read; the backward pass of roi_align asks
   Gpu gpu;
 };
 

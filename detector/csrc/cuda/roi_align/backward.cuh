@@ -255,7 +255,8 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
                      last.mutable_data_ptr<T>(), current_stream(grad));
   }
   const auto* values = last.const_data_ptr<T>();
-  const Request request{sizes, sizeof(T), is_aligned(values), current_gpu()};
+  const bool aligned = is_aligned(values, vector_of(sizeof(T)) * sizeof(T));
+  const Request request{sizes, sizeof(T), aligned, current_gpu()};
   const auto launch = backward_kernel(request) == Backward::kVectors
                           ? launch_backward<T, vector_of(sizeof(T))>
                           : launch_backward<T, 1>;

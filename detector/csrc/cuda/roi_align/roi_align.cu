@@ -68,7 +68,7 @@ struct Cuda {
   static void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
-    const Request request{sizes, sizeof(T), is_aligned(input.const_data_ptr()), current_gpu()};
+    const Request request{sizes, sizeof(T), false, current_gpu()};
     roi::gather<T>(forward_kernel(request), request, input, boxes, Mean<A>{sampling}, to);
   }
 

@@ -58,7 +58,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
       using T = decltype(zero);
       using A = Accumulate<T>;
       const roi::Output<T> to{output.mutable_data_ptr<T>(), argmax.mutable_data_ptr<int32_t>(), false};
-      const Request request{sizes, sizeof(T), is_aligned(input.const_data_ptr()), current_gpu()};
+      const Request request{sizes, sizeof(T), false, current_gpu()};
       const int kernel = forward_kernel(request), gather = kernel - int(Forward::kGather);
       if constexpr (!std::is_same_v<T, double>) {
         if (gather < 0) {
