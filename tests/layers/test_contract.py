@@ -75,7 +75,7 @@ def test_not_differentiable(op: Op, device: torch.device) -> None:
 def test_compiles(op: Op, device: torch.device) -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=op.open_size):
         inputs = op.few(torch.float64, device), op.others(torch.float64, device)
-        op_contract.assert_compiles(op.function, *inputs, **dict(op.compiled))
+        op_contract.assert_compiles(op.function, *inputs, **op.compiled)
 
 
 class Calls(torch.nn.Module):

@@ -379,10 +379,23 @@ def forced_cases(dtype: torch.dtype) -> list[tuple[str, list[Tensor], dict]]:
         ("trilinear_interpolate", [images(dtype, 40, 8, 4), images(wide, 40, 3)], {}),
         ("quick_gelu", [images(dtype, 1001)], {}),
         ("nms", [boxes, scores], {"iou_threshold": 0.3}),
-        ("nms_mask", [boxes, scores, (scores * 9).long() % 3], {"iou_threshold": 0.3}),
+        ("batched_nms", [boxes, scores, (scores * 9).long() % 3], {"iou_threshold": 0.3}),
         ("proposal_clusters", [boxes, torch.stack([scores, scores.flip(0)], 1).sigmoid(), torch.ones(2, 2),
                                torch.tensor([170, 130])], {"method": "pcl"}),
     ]  # fmt: skip
+
+
+def test_the_cases_below_fit_every_kernel() -> None:
+    """And run on the CPU."""
+    fits: dict[str, bool] = {}
+    for dtype in (HALF, DOUBLE):
+        for op, inputs, options in forced_cases(dtype):
+            run_with_gradients(op, inputs, options)
+            for candidates in explain(op, *inputs, **options, gpu="sm_90").passes.values():
+                for c in candidates:
+                    name = f"{op}.{c.name}"
+                    fits[name] = fits.get(name, False) or c.fits
+    assert [name for name, one_fits in fits.items() if not one_fits] == ["batched_nms.scan"]
 
 
 @pytest.mark.cuda
@@ -395,7 +408,7 @@ def test_every_kernel_of_the_other_ops_computes_what_the_cpu_does(
     for op, inputs, options in forced_cases(dtype):
         expected = run_with_gradients(op, inputs, options)
         on_gpu = [t.detach().cuda().requires_grad_(t.requires_grad) for t in inputs]
-        name = "nms" if op.startswith("nms") else op
+        name = "nms" if op == "batched_nms" else op
         for key, candidates in explain(op, *on_gpu, **options).passes.items():
             for c in candidates:
                 if not c.fits or c.name == "only":
