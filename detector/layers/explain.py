@@ -280,7 +280,7 @@ OPS = {
         Op(quick_gelu, _BOTH, _quick_gelu),
         *(Op(function, ("forward",), _SUPPRESS) for function in (nms_rotated, batched_nms_rotated)),
         Op(soft_nms, ("forward",), "one block for each group: each step needs the one before"),
-        Op(roi_align_rotated, _BOTH, "a warp for each bin; backward a warp for each cell"),
+        Op(roi_align_rotated, _BOTH, "a thread for each pooled value; backward a warp for each cell"),
         *(Op(function, _BOTH, "one block for each image") for function in (pcl_loss, pcl_loss_compat)),
         Op(proposal_clusters, ("forward",), _clusters),
         *(

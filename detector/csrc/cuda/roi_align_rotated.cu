@@ -1,6 +1,6 @@
 // RoI align of rotated boxes on a GPU, after a kernel that works out what all samples of a box share.
-// Forward: a warp computes a bin, a lane some channels of it. Backward: a warp owns a cell and some channels,
-// and gathers what each box adds to it, in order: no atomics, so the gradient is reproducible.
+// Forward: a thread computes one pooled value. Backward: a warp owns a cell and some channels, and gathers
+// what each box adds to it, in order: no atomics, so the gradient is reproducible.
 #include <torch/csrc/stable/library.h>
 
 #include <utility>
@@ -13,7 +13,7 @@ namespace detector::roi_align_rotated {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kForwardChannels = 4, kChannels = 8;  // of a lane, forward and backward
+constexpr int kChannels = 8;  // of a lane in the backward pass
 constexpr int64_t kNoImage = -1;
 
 // Boxes as both passes read them: sine, cosine and bins once for each. A bad one is of no image.
@@ -28,41 +28,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// boxes: (R,), input: (N, H, W, C), output: (R, PH, PW, C).
+// boxes: (R,), input: (N, H, W, C), output: (R, PH, PW, C), of `count` elements.
 template <typename A>
 __global__ void __launch_bounds__(kThreads)
-    roi_align_rotated_forward_kernel(const A* input, const Box<A>* boxes, Sizes sizes, int64_t warps,
+    roi_align_rotated_forward_kernel(const A* input, const Box<A>* boxes, Sizes sizes, int64_t count,
                                      A* output) {
-  const int64_t groups = (sizes.channels + kWarp * kForwardChannels - 1) / (kWarp * kForwardChannels);
-  const int64_t step = int64_t(gridDim.x) * (kThreads / kWarp);
-  for (int64_t i = int64_t(blockIdx.x) * (kThreads / kWarp) + warp_of_thread(); i < warps; i += step) {
-    const int64_t bin = i / groups, first = i % groups * kWarp * kForwardChannels + lane_of_thread();
+  const int64_t step = int64_t(gridDim.x) * kThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+    const int64_t channel = i % sizes.channels, bin = i / sizes.channels;
     const int pw = int(bin % sizes.pooled_width), ph = int(bin / sizes.pooled_width % sizes.pooled_height);
     const Box<A> box = boxes[bin / sizes.pooled_width / sizes.pooled_height];
-    A sums[kForwardChannels] = {};
+    A sum = 0;
     if (box.image != kNoImage) {
-      const A* image = input + box.image * sizes.height * sizes.width * sizes.channels + first;
+      const A* image = input + box.image * sizes.height * sizes.width * sizes.channels + channel;
       box.samples(ph, pw, sizes, [&](const Sample<A>& y, const Sample<A>& x) {
         const A* low = image + y.low * sizes.width * sizes.channels;
         const A* high = image + y.high * sizes.width * sizes.channels;
         const int64_t left = x.low * sizes.channels, right = x.high * sizes.channels;
-#pragma unroll
-        for (int c = 0; c < kForwardChannels; ++c) {
-          if (first + c * kWarp < sizes.channels) {
-            const int at = c * kWarp;
-            sums[c] += y.low_weight * (x.low_weight * low[left + at] + x.high_weight * low[right + at]) +
-                       y.high_weight * (x.low_weight * high[left + at] + x.high_weight * high[right + at]);
-          }
-        }
+        sum += y.low_weight * (x.low_weight * low[left] + x.high_weight * low[right]) +
+               y.high_weight * (x.low_weight * high[left] + x.high_weight * high[right]);
       });
+      sum /= box.count();
     }
-#pragma unroll
-    for (int c = 0; c < kForwardChannels; ++c) {
-      if (first + c * kWarp < sizes.channels) {
-        output[bin * sizes.channels + first + c * kWarp] =
-            box.image == kNoImage ? A(0) : sums[c] / box.count();
-      }
-    }
+    output[i] = sum;
   }
 }
 
@@ -176,10 +164,9 @@ Tensor forward(const Tensor& any_input, const Tensor& any_boxes, int64_t pooled_
     if (output.numel() > 0) {
       const cudaStream_t stream = current_stream(input);
       const auto [memory, prepared] = prepared_boxes<A>(boxes, spatial_scale, ratio, sizes, stream);
-      const int64_t bins = sizes.boxes * pooled_height * pooled_width;
-      const int64_t warps = bins * ceil_div(sizes.channels, kWarp * kForwardChannels);
-      launch_kernel(roi_align_rotated_forward_kernel<A>, blocks_for(warps * kWarp, kThreads), kThreads, 0,
-                    stream, input.const_data_ptr<A>(), prepared, sizes, warps, output.mutable_data_ptr<A>());
+      launch_kernel(roi_align_rotated_forward_kernel<A>, blocks_for(output.numel(), kThreads), kThreads, 0,
+                    stream, input.const_data_ptr<A>(), prepared, sizes, output.numel(),
+                    output.mutable_data_ptr<A>());
     }
   });
   return output;
