@@ -53,7 +53,6 @@ def differentiable(
         for device_type in ("cpu", "cuda"):
             torch.library.register_autocast(overload, device_type, autocast)
     save = setup_context or _save_nothing
-    names = [argument.name for argument in overload._schema.arguments]
     num_tensors = sum("Tensor" in str(argument.type) for argument in overload._schema.arguments)
     call_op = overload._op  # what overload(...) calls
 
@@ -72,28 +71,11 @@ def differentiable(
         wanted = _wanted_gradients(ctx)
         return backward(ctx if wanted == ctx.needs_input_grad else _PassContext(ctx, wanted), *grads)
 
-    def vmap(info, in_dims, *arguments):
-        if info.batch_size == 0:
-            return no_examples(overload, in_dims, arguments)
-        return vmap_rule(call, names, info.batch_size, in_dims, arguments)
-
     name = overload.name()
-
-    def save_for_transforms(ctx, inputs, output):
-        save(ctx, inputs, output)
-        ctx.primals = inputs if forward_ad._current_level >= 0 else None
-
-    def derivative(ctx, *tangents):
-        assert jvp is not None
-        primals, ctx.primals = ctx.primals, None  # those of one forward pass, which this call ends
-        return jvp(call, primals, tangents)
-
-    # torch.func and forward mode need a Function in the newer form, whose forward takes no context. Applying
-    # it takes longer.
     eager_backward = backward if num_tensors == 1 else backward_of_wanted
     eager = _function(name, forward=forward_and_save, backward=eager_backward)
-    transformed = _function(
-        name, forward=forward, setup_context=save_for_transforms, backward=backward, vmap=vmap, jvp=derivative
+    transformed = _for_transforms(
+        overload, forward, save, backward, vmap_rule, jvp, lambda *arguments: call(*arguments)
     )
 
     def call(*arguments):
@@ -165,6 +147,45 @@ def _is_wanted(node: Any) -> bool:
         return torch._C._will_engine_execute_node(node)
     except RuntimeError:  # a leaf that torch.autograd.grad has asked for; this takes 20 us
         return True
+
+
+def _for_transforms(
+    overload: Any,
+    forward: Callable[..., Any],
+    save: Callable[..., None],
+    backward: Callable[..., Any],
+    vmap_rule: Rule,
+    jvp: Derivative | None,
+    call: Callable[..., Any],
+) -> type[torch.autograd.Function]:
+    """The Function of torch.func and forward mode: the newer form, whose forward takes no context.
+
+    Applying it takes longer than applying one of the other form.
+    """
+    names = [argument.name for argument in overload._schema.arguments]
+
+    def setup_context(ctx, inputs, output):
+        save(ctx, inputs, output)
+        ctx.primals = inputs if forward_ad._current_level >= 0 else None
+
+    def vmap(info, in_dims, *arguments):
+        if info.batch_size == 0:
+            return no_examples(overload, in_dims, arguments)
+        return vmap_rule(call, names, info.batch_size, in_dims, arguments)
+
+    def derivative(ctx, *tangents):
+        assert jvp is not None
+        primals, ctx.primals = ctx.primals, None  # of one forward pass, which this call ends
+        return jvp(call, primals, tangents)
+
+    return _function(
+        overload.name(),
+        forward=forward,
+        setup_context=setup_context,
+        backward=backward,
+        vmap=vmap,
+        jvp=derivative,
+    )
 
 
 def linear(call: Callable[..., Any], arguments: tuple, tangents: tuple) -> Any:
