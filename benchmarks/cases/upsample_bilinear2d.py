@@ -21,6 +21,7 @@ GPU_CASES = [  # shape, factor, dtype, memory format, percent of the copy bandwi
     ((16, 256, 128, 128), 2.0, torch.bfloat16, torch.contiguous_format, (80, 70)),
     ((16, 256, 128, 128), 2.0, torch.bfloat16, torch.channels_last, (80, 70)),
     ((16, 256, 128, 128), 2.0, torch.float32, torch.channels_last, (85, 80)),
+    ((16, 256, 1, 1), 64.0, torch.float32, torch.contiguous_format, (0, 0)),  # as an image-level feature
 ]
 CPU_CASES = [
     ((1, 64, 28, 28), 2.0, torch.float32, torch.contiguous_format, (0, 0)),

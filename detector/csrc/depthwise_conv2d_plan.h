@@ -14,8 +14,8 @@ struct Request {
   const Problem& problem;
   int element_size;  // in bytes; 8 is double
   bool channels_last;
-  bool aligned;      // all tensors begin at multiples of 16 bytes
-  int architecture;  // of the code for the GPU: 90 for compute capability 9.0
+  bool aligned;  // all tensors begin at multiples of 16 bytes
+  Gpu gpu;
 };
 
 // ---- on a GPU ----
@@ -24,8 +24,6 @@ constexpr int kMostTaps = 81;   // of the channels-last kernels
 constexpr int kMostStride = 4;  // of the same, in both directions
 constexpr int kColumns = 4;     // of a strip
 constexpr int kVector = 8;      // elements of half precision in 16 bytes
-
-constexpr int64_t ceil_quotient(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The problem whose input is the output of p, and reversed: where the stride is 1, its forward pass with the
 // turned kernel is grad_input of p.
@@ -47,8 +45,7 @@ inline bool keeps_size(const Problem& p) { return p.pad_h == p.kernel_h / 2 && p
 // Whether the number of a strip fits 31 bits, and the coordinates in a plane do with room to spare.
 inline bool has_strip_numbers(const Problem& p) {
   const int64_t side = 1 << 14;
-  const int64_t strips = p.batch * p.out_channels() *
-                         ceil_quotient(std::max(p.width, p.out_width), kColumns) *
+  const int64_t strips = p.batch * p.out_channels() * ceil_div(std::max(p.width, p.out_width), kColumns) *
                          std::max(p.height, p.out_height);
   return p.height < side && p.width < side && strips < (int64_t(1) << 31);
 }
@@ -65,7 +62,7 @@ inline bool has_strips(const Request& r) {
 inline bool has_tensor_cores(const Request& r) {
   const Problem& p = r.problem;
   if (!has_strips(r) || r.element_size != 2 || p.stride_h != 1 || p.kernel_h < 5 || !keeps_size(p) ||
-      !r.aligned || r.architecture < 80) {
+      !r.aligned || r.gpu.architecture < 80) {
     return false;
   }
   const bool small = r.pass != Pass::kGradWeight && p.kernel_h == 5 && std::min(p.height, p.width) < 32;
@@ -91,35 +88,6 @@ inline bool has_rows(const Request& r) {
          (p.stride_h == 1 || (p.stride_h == 2 && p.kernel_h == 3 && r.pass != Pass::kGradInput));
 }
 
-inline bool always(const Request&) { return true; }
-
-enum GpuKernel { kTensorCores, kStrips, kRows, kStencil, kGeneric };
-
-constexpr Candidate<Request> kGpuTable[] = {
-    {"tensor_cores", has_tensor_cores,
-     "contiguous half precision, 5 x 5 from 32 x 32 pixels on and 7 x 7, stride 1, same padding, width % 8 "
-     "== 0, "
-     "compute capability 8.0",
-     "5 x 5 / 7 x 7 on 32 x 256 x 56 x 56 forward 49 / 47 us, by strips 63 / 107 (H100)"},
-    {"strips", has_strips,
-     "contiguous, 3, 5 and 7 square, stride 1 and 2, one filter for each channel in grad_input",
-     "float32 forward 66 / 93 us, torch 417 / 841 (H200)"},
-    {"rows", has_rows, "channels-last, 3, 5 and 7 square with stride 1, 3 with stride 2 except grad_input",
-     "float32 forward 64 / 81 us, cuDNN 177 / 474 (H200)"},
-    {"stencil", has_stencil,
-     "channels-last, up to 81 taps, strides up to 4, any dilation, one filter for each channel, 16-byte "
-     "vectors "
-     "of channels",
-     "9 x 9 float32 on 32 x 128 x 28 x 28 142 us, torch 956 (H100)"},
-    {"generic", always, "all", "double precision and whatever no other kernel takes"},
-};
-
-inline GpuKernel gpu_kernel(const Request& request) {
-  const auto kernel = GpuKernel(plan("depthwise_conv2d", kGpuTable, request));
-  print_choice("depthwise_conv2d", kGpuTable[kernel]);
-  return kernel;
-}
-
 // ---- how the kernels for tensor cores divide their work: tiles of planes, of which a block has two images
 // at a time in shared memory ----
 
@@ -141,17 +109,17 @@ inline int pitch_of(int columns) { return (columns / kVector | 1) * kVector; }
 
 // Blocks of at most so many warps.
 inline TileSizes tile_sizes(const Problem& p, int most_warps) {
-  const int tiles = int(ceil_quotient(p.height, kTileRows));
-  const int bands = int(ceil_quotient(tiles, most_warps));
-  const int stretches = int(ceil_quotient(p.width, kMostColumns));
-  const int columns = int(ceil_quotient(ceil_quotient(p.width, stretches), kVector)) * kVector;
+  const int tiles = int(ceil_div(p.height, kTileRows));
+  const int bands = int(ceil_div(tiles, most_warps));
+  const int stretches = int(ceil_div(p.width, kMostColumns));
+  const int columns = int(ceil_div(ceil_div(p.width, stretches), kVector)) * kVector;
   return {int(p.height),
           int(p.width),
           int(p.channels),
           int(p.multiplier),
           int(p.batch),
           bands,
-          int(ceil_quotient(tiles, bands)),
+          int(ceil_div(tiles, bands)),
           columns,
           pitch_of(columns + 2 * kVector),
           pitch_of(columns)};
@@ -181,12 +149,42 @@ inline TileLaunch tile_launch(Pass pass, const Problem& p, int64_t most_shared) 
     warps -= 1;
   }
   const TileSizes sizes = tile_sizes(p, warps);
-  const int64_t tiles = sizes.bands * ceil_quotient(sizes.width, sizes.columns);
-  const int64_t images = pass == Pass::kGradWeight ? p.batch : ceil_quotient(p.batch, 2);
+  const int64_t tiles = sizes.bands * ceil_div(sizes.width, sizes.columns);
+  const int64_t images = pass == Pass::kGradWeight ? p.batch : ceil_div(p.batch, 2);
   const int64_t groups = std::clamp<int64_t>(kTensorCoreBlocks / (p.out_channels() * tiles), 1,
                                              std::clamp<int64_t>(images, 1, kMostGridY));
   return {sizes, unsigned(p.out_channels()), unsigned(tiles), unsigned(groups),
           tile_bytes(pass, p.kernel_h, sizes)};
+}
+
+inline Launch tensor_core_launch(const Request& r) {
+  const TileLaunch launch = tile_launch(r.pass, r.problem, r.gpu.most_shared);
+  return {launch.channels, launch.tiles, launch.groups, launch.sizes.warps * 32, launch.shared};
+}
+
+enum GpuKernel { kTensorCores, kStrips, kRows, kStencil, kGeneric };
+
+constexpr Candidate<Request> kGpuTable[] = {
+    {"tensor_cores", has_tensor_cores,
+     "contiguous half precision, 5 x 5 from 32 x 32 pixels on and 7 x 7, stride 1, same padding, width % 8 "
+     "== 0, "
+     "compute capability 8.0",
+     "5 x 5 / 7 x 7 on 32 x 256 x 56 x 56 forward 49 / 47 us, by strips 63 / 107 (H100)", tensor_core_launch},
+    {"strips", has_strips,
+     "contiguous, 3, 5 and 7 square, stride 1 and 2, one filter for each channel in grad_input",
+     "float32 forward 66 / 93 us, torch 417 / 841 (H200)"},
+    {"rows", has_rows, "channels-last, 3, 5 and 7 square with stride 1, 3 with stride 2 except grad_input",
+     "float32 forward 64 / 81 us, cuDNN 177 / 474 (H200)"},
+    {"stencil", has_stencil,
+     "channels-last, up to 81 taps, strides up to 4, any dilation, one filter for each channel, 16-byte "
+     "vectors "
+     "of channels",
+     "9 x 9 float32 on 32 x 128 x 28 x 28 142 us, torch 956 (H100)"},
+    {"generic", always<Request>, "all", "double precision and whatever no other kernel takes"},
+};
+
+inline GpuKernel gpu_kernel(const Request& request) {
+  return GpuKernel(plan("depthwise_conv2d", kGpuTable, request));
 }
 
 // ---- on the CPU ----
@@ -210,12 +208,12 @@ enum CpuKernel { kPlanes, kPixels };
 constexpr Candidate<Request> kCpuTable[] = {
     {"planes", has_planes, "contiguous, unless padding, stride or dilation are large beside the image",
      "a plane is copied with zeros around it, then every tap is a constant offset"},
-    {"pixels", always, "all; contiguous tensors are copied",
+    {"pixels", always<Request>, "all; contiguous tensors are copied",
      "a row is cut into segments whose pixels meet the same taps; channels are the vectors"},
 };
 
 inline CpuKernel cpu_kernel(const Request& request) {
-  return CpuKernel(plan("depthwise_conv2d", kCpuTable, request));
+  return CpuKernel(chosen("depthwise_conv2d", kCpuTable, request));
 }
 
 }  // namespace detector::depthwise_conv2d

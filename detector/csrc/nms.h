@@ -1,5 +1,5 @@
 // Greedy non-maximum suppression, for both devices: in descending order of score, equal scores by ascending
-// index, a box stays unless a box that stays suppresses it:
+// index, a box is kept unless a box that is kept suppresses it:
 //
 //   intersection / (area + area - intersection) > threshold, of boxes of one group
 //

@@ -6,6 +6,7 @@
 // commas between them: kernels that run wherever they can, and kernels that do not run.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -14,13 +15,38 @@
 
 namespace detector {
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int kWarp = 32;  // threads
+
+// The GPU that a kernel would run on.
+struct Gpu {
+  int architecture;             // of the code for it: 90 for compute capability 9.0
+  int64_t most_shared;          // bytes of shared memory that a block may have
+  int64_t shared_of_processor;  // that the blocks on a multiprocessor have together
+  int processors;
+};
+
+// Blocks in x, y and z, threads of a block and bytes of dynamic shared memory of a block.
+struct Launch {
+  int64_t x, y, z;
+  int threads;
+  int64_t shared;
+};
+
 template <typename Request>
 struct Candidate {
   const char* name;
   bool (*fits)(const Request&);
-  const char* takes;  // which problems
-  const char* why;    // it is there
+  const char* takes;                           // which problems
+  const char* why;                             // it is there
+  Launch (*launch)(const Request&) = nullptr;  // null where the problem alone does not tell
 };
+
+template <typename Request>
+bool always(const Request&) {
+  return true;
+}
 
 // Whether an environment variable lists op.name.
 inline bool lists(const char* variable, std::string_view op, std::string_view name) {
@@ -39,7 +65,7 @@ inline bool lists(const char* variable, std::string_view op, std::string_view na
 
 // The index of the candidate that runs.
 template <typename Request, size_t N>
-int plan(const char* op, const Candidate<Request> (&table)[N], const Request& request) {
+int chosen(const char* op, const Candidate<Request> (&table)[N], const Request& request) {
   const bool usual = std::getenv("DETECTOR_KERNEL") == nullptr && std::getenv("DETECTOR_WITHOUT") == nullptr;
   int first = -1;
   for (int i = 0; i < int(N); ++i) {
@@ -58,13 +84,15 @@ int plan(const char* op, const Candidate<Request> (&table)[N], const Request& re
   return first;
 }
 
-// With DETECTOR_EXPLAIN=1 the choice is printed.
-template <typename Request>
-void print_choice(const char* op, const Candidate<Request>& chosen) {
+// The same, and with DETECTOR_EXPLAIN=1 it is printed.
+template <typename Request, size_t N>
+int plan(const char* op, const Candidate<Request> (&table)[N], const Request& request) {
   static const char* const setting = std::getenv("DETECTOR_EXPLAIN");
+  const int i = chosen(op, table, request);
   if (setting != nullptr && std::string_view(setting) == "1") {
-    std::fprintf(stderr, "detector: %s takes %s, which is for: %s\n", op, chosen.name, chosen.takes);
+    std::fprintf(stderr, "detector: %s takes %s, which is for: %s\n", op, table[i].name, table[i].takes);
   }
+  return i;
 }
 
 }  // namespace detector

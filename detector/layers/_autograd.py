@@ -15,6 +15,9 @@ from torch.autograd import forward_ad
 from detector.layers._vmap import Rule, call_for_each, no_examples
 
 Op = TypeVar("Op", bound=Callable)
+# The forward-mode derivative of an op. It takes the function to call, the arguments of the op and their
+# tangents (None of what is no tensor), and returns the tangents of the outputs.
+Derivative = Callable[[Callable[..., Any], tuple, tuple], Any]
 
 
 def differentiable(
@@ -24,6 +27,7 @@ def differentiable(
     vmap_rule: Rule = call_for_each,
     autocast: torch.dtype | None = None,
     few: int = 2**12,
+    jvp: Derivative | None = None,
 ) -> Op:
     """Register a gradient formula for an op, and return a function that calls the op.
 
@@ -40,6 +44,8 @@ def differentiable(
         few: where the incoming gradient has fewer elements than that on a CPU, or 256 times as many on a GPU,
             every gradient that an input requires is computed, although the backward pass may have asked for
             fewer: finding out takes longer.
+        jvp: the derivative in forward mode (torch.func.jvp, jacfwd), :func:`linear` for most; None: it
+            raises NotImplementedError.
     """
     overload = op.default  # type: ignore[attr-defined]
     torch.library.register_autograd(overload, backward, setup_context=setup_context)
@@ -47,7 +53,6 @@ def differentiable(
         for device_type in ("cpu", "cuda"):
             torch.library.register_autocast(overload, device_type, autocast)
     save = setup_context or _save_nothing
-    names = [argument.name for argument in overload._schema.arguments]
     num_tensors = sum("Tensor" in str(argument.type) for argument in overload._schema.arguments)
     call_op = overload._op  # what overload(...) calls
 
@@ -66,23 +71,20 @@ def differentiable(
         wanted = _wanted_gradients(ctx)
         return backward(ctx if wanted == ctx.needs_input_grad else _PassContext(ctx, wanted), *grads)
 
-    def vmap(info, in_dims, *arguments):
-        if info.batch_size == 0:
-            return no_examples(overload, in_dims, arguments)
-        return vmap_rule(call, names, info.batch_size, in_dims, arguments)
-
     name = overload.name()
-    # torch.func needs a Function in the newer form, whose forward takes no context. Applying it takes longer.
     eager_backward = backward if num_tensors == 1 else backward_of_wanted
     eager = _function(name, forward=forward_and_save, backward=eager_backward)
-    transformed = _function(name, forward=forward, setup_context=save, backward=backward, vmap=vmap)
+    transformed = _for_transforms(
+        overload, forward, save, backward, vmap_rule, jvp, lambda *arguments: call(*arguments)
+    )
 
     def call(*arguments):
         if torch.compiler.is_compiling() or torch._C._is_tracing():
             return overload(*arguments)
-        if forward_ad._current_level >= 0:
+        in_forward_mode = forward_ad._current_level >= 0
+        if in_forward_mode and jvp is None:
             refuse_tangents(name, *arguments)
-        if torch._C._are_functorch_transforms_active():
+        if torch._C._are_functorch_transforms_active() or (in_forward_mode and jvp is not None):
             # Below the transforms autocast would come too late: the tensors are saved before.
             return transformed.apply(*(arguments if autocast is None else as_autocast(arguments, autocast)))
         if torch._C._is_any_autocast_enabled():
@@ -145,6 +147,50 @@ def _is_wanted(node: Any) -> bool:
         return torch._C._will_engine_execute_node(node)
     except RuntimeError:  # a leaf that torch.autograd.grad has asked for; this takes 20 us
         return True
+
+
+def _for_transforms(
+    overload: Any,
+    forward: Callable[..., Any],
+    save: Callable[..., None],
+    backward: Callable[..., Any],
+    vmap_rule: Rule,
+    jvp: Derivative | None,
+    call: Callable[..., Any],
+) -> type[torch.autograd.Function]:
+    """The Function of torch.func and forward mode: the newer form, whose forward takes no context.
+
+    Applying it takes longer than applying one of the other form.
+    """
+    names = [argument.name for argument in overload._schema.arguments]
+
+    def setup_context(ctx, inputs, output):
+        save(ctx, inputs, output)
+        ctx.primals = inputs if forward_ad._current_level >= 0 else None
+
+    def vmap(info, in_dims, *arguments):
+        if info.batch_size == 0:
+            return no_examples(overload, in_dims, arguments)
+        return vmap_rule(call, names, info.batch_size, in_dims, arguments)
+
+    def derivative(ctx, *tangents):
+        assert jvp is not None
+        primals, ctx.primals = ctx.primals, None  # of one forward pass, which this call ends
+        return jvp(call, primals, tangents)
+
+    return _function(
+        overload.name(),
+        forward=forward,
+        setup_context=setup_context,
+        backward=backward,
+        vmap=vmap,
+        jvp=derivative,
+    )
+
+
+def linear(call: Callable[..., Any], arguments: tuple, tangents: tuple) -> Any:
+    """Of an op that is linear in its first argument; the others are constants."""
+    return call(tangents[0], *arguments[1:])
 
 
 def _save_nothing(ctx, inputs: tuple, output: Any) -> None: ...

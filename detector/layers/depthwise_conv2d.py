@@ -1,6 +1,7 @@
 """Depthwise convolution. Kernels: csrc/cpu/depthwise_conv2d, csrc/cuda/depthwise_conv2d."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -174,6 +175,14 @@ def _grad_input_like(input: Tensor, grad: Tensor, weight: Tensor, sizes: list) -
     return _grad_input(grad, weight, input.shape[1], input.shape[2:], *sizes)
 
 
+def _derivative(call: Callable, arguments: tuple, tangents: tuple) -> Tensor:
+    """In forward mode: each of the three ops is linear in its first two arguments and in the bias."""
+    (first, second, *others), (first_tangent, second_tangent, *_) = arguments, tangents
+    bias_tangent = [t if isinstance(a, Tensor) else a for a, t in zip(others, tangents[2:], strict=True)]
+    no_bias = [None if isinstance(a, Tensor) else a for a in others]
+    return call(first_tangent, second, *no_bias) + call(first, second_tangent, *bias_tangent)
+
+
 # ---- shapes ----
 
 
@@ -200,6 +209,10 @@ def _fake_grad_weight(input, grad, kernel, stride, padding, dilation):
     return input.new_empty((grad.shape[1], 1, *kernel))
 
 
-_forward = differentiable(_C.depthwise_conv2d_forward, _backward_forward, _setup_forward)
-_grad_input = differentiable(_C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input)
-_grad_weight = differentiable(_C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight)
+_forward = differentiable(_C.depthwise_conv2d_forward, _backward_forward, _setup_forward, jvp=_derivative)
+_grad_input = differentiable(
+    _C.depthwise_conv2d_grad_input, _backward_grad_input, _setup_grad_input, jvp=_derivative
+)
+_grad_weight = differentiable(
+    _C.depthwise_conv2d_grad_weight, _backward_grad_weight, _setup_grad_weight, jvp=_derivative
+)

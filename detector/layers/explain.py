@@ -4,9 +4,10 @@ import ctypes
 import functools
 import inspect
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,10 +17,46 @@ from detector.layers._extension import load_extension
 from detector.layers._layout import is_channels_last
 from detector.layers._sizes import as_pair
 from detector.layers.depthwise_conv2d import depthwise_conv2d
+from detector.layers.lltm import lltm, lltm_sequence
+from detector.layers.nms import batched_nms, nms, nms_mask
+from detector.layers.nms_rotated import batched_nms_rotated, nms_rotated
+from detector.layers.pcl_loss import pcl_loss, pcl_loss_compat
+from detector.layers.proposal_clusters import METHODS, assign_to_seeds, proposal_clusters
+from detector.layers.quick_gelu import quick_gelu
+from detector.layers.roi_align import roi_align
+from detector.layers.roi_align_rotated import roi_align_rotated
+from detector.layers.roi_boxes import as_rois
+from detector.layers.roi_pool import roi_pool
+from detector.layers.selective_search import selective_search
+from detector.layers.soft_nms import soft_nms
+from detector.layers.trilinear_interpolate import trilinear_interpolate
+from detector.layers.upsample_bilinear2d import COORDINATE_MODES, output_size, upsample_bilinear2d
 
-PASSES = ("forward", "grad_input", "grad_weight")
-# KiB of shared memory that a block may have, by compute capability; from the CUDA programming guide
-SHARED_KIB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}
+PASSES = ("forward", "grad_input", "grad_weight")  # of depthwise_conv2d
+
+
+class Gpu(NamedTuple):
+    """KiB of shared memory that a block may have, and that a multiprocessor has; and, for the size of grids,
+    the multiprocessors of a card with that compute capability."""
+
+    shared_of_block: int
+    shared_of_processor: int
+    processors: int
+
+
+# By compute capability; from the CUDA programming guide.
+GPUS = {
+    75: Gpu(64, 64, 40),  # T4
+    80: Gpu(163, 164, 108),  # A100
+    86: Gpu(99, 100, 84),  # A40
+    87: Gpu(163, 164, 16),  # Orin
+    89: Gpu(99, 100, 58),  # L4
+    90: Gpu(227, 228, 132),  # H100
+    100: Gpu(227, 228, 148),  # B200
+    103: Gpu(227, 228, 148),  # B300
+    110: Gpu(227, 228, 20),  # Thor
+    120: Gpu(99, 100, 170),  # RTX 5090
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +72,7 @@ class Launch:
 class Candidate:
     """One kernel of an op: whether it runs and supports the arguments, what it supports, and why it exists.
 
-    `launch` is set if it depends on the arguments and the compute capability alone.
+    `launch` is set if it depends on the arguments and the GPU alone.
     """
 
     name: str
@@ -73,31 +110,38 @@ class Explanation:
 def explain(op: Callable | str, *args: Any, gpu: str | None = None, **kwargs: Any) -> Explanation:
     """Tell which kernel computes each pass of an op for these arguments, and which others could.
 
-    Nothing is computed, so tensors on the device "meta", which have shapes but no values, do as well. The
-    environment variables DETECTOR_KERNEL and DETECTOR_WITHOUT count as they do when the op runs. A build
-    without code for the GPU itself may choose as for an older one.
+    Nothing is computed, so tensors on the device "meta", which have shapes but no values, do as well. All
+    tensors are taken to begin at multiples of 16 bytes. The environment variables DETECTOR_KERNEL and
+    DETECTOR_WITHOUT count as they do when the op runs. A build without code for the GPU itself may choose as
+    for an older one.
 
     Args:
-        op: `depthwise_conv2d` or its name; other ops have no table of kernels yet.
+        op: an op of `detector.layers`, or its name.
         args, kwargs: as in a call of the op.
         gpu: a compute capability as nvcc writes it, e.g. "sm_86"; default: that of the first argument, which
             may be on a CPU.
 
     Raises:
-        ValueError: the op has no table, the GPU is unknown, or it is not given and the first argument is on
+        ValueError: there is no such op, the GPU is unknown, or it is not given and the first argument is on
             the device "meta".
         RuntimeError: as the op on invalid sizes.
     """
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
-    if name != "depthwise_conv2d":
-        raise ValueError(f"explain: op is {name}, expected depthwise_conv2d, the only one with a table yet")
-    bound = inspect.signature(depthwise_conv2d).bind(*args, **kwargs)
+    found = OPS.get(name)
+    if found is None:
+        raise ValueError(f"explain: op is {name}, expected one of {', '.join(OPS)}")
+    bound = inspect.signature(found.function).bind(*args, **kwargs)
     bound.apply_defaults()
     arguments = bound.arguments
-    device, architecture = _device(arguments["input"], gpu)
-    pairs = [as_pair(name, key, arguments[key]) for key in ("stride", "padding", "dilation")]
-    passes = _depthwise_passes(arguments["input"], arguments["weight"], pairs, architecture)
-    return Explanation(name, device, passes)
+    first = next(iter(arguments.values()))
+    device, architecture = _device(first[0] if isinstance(first, list | tuple) else first, gpu)
+    if architecture == 0 and name != "depthwise_conv2d":
+        return Explanation(name, device, {key: [ON_CPU] for key in found.passes})
+    if isinstance(found.table, str):
+        one = Candidate("only", runs=True, fits=True, takes="all", why=found.table)
+        return Explanation(name, device, {key: [one] for key in found.passes})
+    own = first.device if gpu is None and isinstance(first, Tensor) and first.is_cuda else None
+    return Explanation(name, device, found.table(arguments, _numbers_of_gpu(architecture, own)))
 
 
 def _device(input: Tensor, gpu: str | None) -> tuple[str, int]:
@@ -110,15 +154,32 @@ def _device(input: Tensor, gpu: str | None) -> tuple[str, int]:
             return "cpu", 0
         raise ValueError(f"explain: gpu is None and input is on {input.device}, expected e.g. gpu='sm_86'")
     found = re.fullmatch(r"sm_(\d+)", gpu)
-    if not found or int(found[1]) not in SHARED_KIB:
-        known = ", ".join(f"sm_{number}" for number in SHARED_KIB)
+    if not found or int(found[1]) not in GPUS:
+        known = ", ".join(f"sm_{number}" for number in GPUS)
         raise ValueError(f"explain: gpu is {gpu!r}, expected one of {known}")
     return gpu, int(found[1])
 
 
-def _depthwise_passes(
-    input: Tensor, weight: Tensor, pairs: list[tuple[int, int]], architecture: int
-) -> dict[str, list[Candidate]]:
+# ---- the ops: which arguments their tables are about ----
+
+Arguments = dict[str, Any]
+Numbers = list[int]
+Passes = dict[str, list[Candidate]]
+
+
+def _numbers_of_gpu(architecture: int, own: torch.device | None) -> Numbers:
+    """As in csrc/explain.cpp: of a GPU that is there, or of one with that compute capability (0: the CPU)."""
+    if own is not None:
+        p = torch.cuda.get_device_properties(own)
+        shared = p.shared_memory_per_block_optin, p.shared_memory_per_multiprocessor
+        return [architecture, *shared, p.multi_processor_count]
+    gpu = GPUS.get(architecture, Gpu(0, 0, 0))
+    return [architecture, 1024 * gpu.shared_of_block, 1024 * gpu.shared_of_processor, gpu.processors]
+
+
+def _depthwise(arguments: Arguments, gpu: Numbers) -> Passes:
+    input, weight = arguments["input"], arguments["weight"]
+    pairs = [as_pair("depthwise_conv2d", key, arguments[key]) for key in ("stride", "padding", "dilation")]
     if input.dim() != 4 or weight.dim() != 4:
         raise RuntimeError(
             f"depthwise_conv2d: input has shape {tuple(input.shape)} and weight {tuple(weight.shape)},"
@@ -126,12 +187,11 @@ def _depthwise_passes(
         )
     sizes = [*input.shape, weight.shape[0], *weight.shape[2:], *(n for pair in pairs for n in pair)]
     last = is_channels_last(input)
-    gpu = architecture > 0, architecture, 1024 * SHARED_KIB.get(architecture, 48)
     passes = {
-        key: _compiled_table([*gpu, number, input.element_size(), last, *sizes])
+        key: _compiled_table("depthwise_conv2d", [*gpu, number, input.element_size(), last, *sizes])
         for number, key in enumerate(PASSES)
     }
-    if architecture > 0:
+    if gpu[0] > 0:
         images, filters = (torch.empty_like(tensor, device="meta") for tensor in (input, weight))
         by_torch = torch_is_faster(images, filters, *pairs)
         torchs = Candidate("torch", by_torch, by_torch, TAKES, WHY)
@@ -144,25 +204,112 @@ def _stopped(candidates: list[Candidate], stopped: bool) -> list[Candidate]:
     return [replace(c, runs=c.runs and not stopped) for c in candidates]
 
 
-def _compiled_table(numbers: list[int]) -> list[Candidate]:
-    """The candidates of csrc/depthwise_conv2d_plan.h; `numbers` as in csrc/explain.cpp."""
+def _two_passes(op: str, gpu: Numbers, numbers: Sequence[int]) -> Passes:
+    return {
+        key: _compiled_table(op, [*gpu, number, *numbers])
+        for number, key in enumerate(("forward", "backward"))
+    }
+
+
+def _roi_op(op: str, arguments: Arguments, gpu: Numbers) -> Passes:
+    input, pooled = arguments["input"], as_pair(op, "output_size", arguments["output_size"])
+    if input.dim() != 4:
+        raise RuntimeError(f"{op}: input has shape {tuple(input.shape)}, expected 4 dimensions")
+    boxes = as_rois(arguments["boxes"], input).shape[0]
+    return _two_passes(op, gpu, [input.element_size(), *input.shape, boxes, *pooled])
+
+
+def _nms(arguments: Arguments, gpu: Numbers) -> Passes:
+    numbers = [arguments["boxes"].shape[0], arguments.get("idxs") is not None]
+    return {key: _compiled_table("nms", [*gpu, i, *numbers]) for i, key in enumerate(("order", "keep"))}
+
+
+def _clusters(arguments: Arguments, gpu: Numbers) -> Passes:
+    counts, scores = arguments["counts"], arguments["scores"]
+    most = min(int(arguments["boxes"].shape[0]), 65_535)  # rows of an image
+    largest = int(counts.max()) if counts.device.type == "cpu" and len(counts) else most
+    teams = len(counts) * (1 if scores.dim() == 2 else scores.shape[0])
+    numbers = [METHODS.index(arguments["method"]), largest, teams]
+    return {"forward": _compiled_table("proposal_clusters", [*gpu, *numbers])}
+
+
+def _upsample(arguments: Arguments, gpu: Numbers) -> Passes:
+    input = arguments["input"]
+    height, width, *factors = output_size(input, arguments["size"], arguments["scale_factor"])
+    mode = COORDINATE_MODES.index(arguments["coordinate_mode"])
+    bits = [struct.unpack("q", struct.pack("d", factor))[0] for factor in factors]
+    sizes = [input.element_size(), is_channels_last(input), *input.shape, height, width, mode, *bits]
+    return _two_passes("upsample_bilinear2d", gpu, sizes)
+
+
+def _trilinear(arguments: Arguments, gpu: Numbers) -> Passes:
+    feats = arguments["feats"]
+    numbers = [feats.element_size(), feats.shape[0], feats.shape[2]]
+    only = Candidate("only", True, True, "all", "16 bytes for each load where shapes and strides allow it")
+    feats_table = _compiled_table("trilinear_interpolate", [*gpu, *numbers])
+    return {"forward": [only], "grad_feats": feats_table, "grad_points": [only]}
+
+
+def _quick_gelu(arguments: Arguments, gpu: Numbers) -> Passes:
+    input = arguments["input"]
+    return _two_passes("quick_gelu", gpu, [input.element_size(), input.numel()])
+
+
+ON_CPU = Candidate("cpu", True, True, "all", "the only kernel on the CPU")
+
+
+class Op(NamedTuple):
+    """An op with its passes and their table, or why its only kernel is as it is."""
+
+    function: Callable
+    passes: tuple[str, ...]
+    table: Callable[[Arguments, Numbers], Passes] | str
+
+
+_BOTH = ("forward", "backward")
+_SUPPRESS = "a bit for each pair of boxes, then one block that goes through them in order"
+OPS = {
+    op.function.__name__: op
+    for op in (
+        Op(depthwise_conv2d, PASSES, _depthwise),
+        Op(roi_align, _BOTH, functools.partial(_roi_op, "roi_align")),
+        Op(roi_pool, _BOTH, functools.partial(_roi_op, "roi_pool")),
+        *(Op(function, ("order", "keep"), _nms) for function in (nms, batched_nms, nms_mask)),
+        Op(upsample_bilinear2d, _BOTH, _upsample),
+        Op(trilinear_interpolate, ("forward", "grad_feats", "grad_points"), _trilinear),
+        Op(quick_gelu, _BOTH, _quick_gelu),
+        *(Op(function, ("forward",), _SUPPRESS) for function in (nms_rotated, batched_nms_rotated)),
+        Op(soft_nms, ("forward",), "one block for each group: each step needs the one before"),
+        Op(roi_align_rotated, _BOTH, "a thread for each pooled value; backward a warp for each cell"),
+        *(Op(function, _BOTH, "one block for each image") for function in (pcl_loss, pcl_loss_compat)),
+        Op(proposal_clusters, ("forward",), _clusters),
+        *(
+            Op(function, _BOTH, "torch's products, one kernel a step for the rest")
+            for function in (lltm, lltm_sequence)
+        ),
+        Op(assign_to_seeds, ("forward",), "plain PyTorch"),
+        Op(selective_search, ("forward",), "runs on the CPU only"),
+    )
+}
+
+
+def _compiled_table(op: str, numbers: Sequence[int]) -> list[Candidate]:
+    """The candidates of csrc/*_plan.h; `numbers` as in csrc/explain.cpp."""
     text = ctypes.create_string_buffer(1 << 14)
-    failed = _function()((ctypes.c_int64 * len(numbers))(*numbers), text, len(text))
+    failed = _function()(op.encode(), (ctypes.c_int64 * len(numbers))(*numbers), text, len(text))
     if failed:
         raise RuntimeError(text.value.decode())
-    rows = [line.split("\t") for line in text.value.decode().splitlines()]
-    launches = {
-        name: Launch(int(threads), (int(x), int(y), int(z)), int(shared))
-        for _, name, threads, x, y, z, shared in (row for row in rows if row[0] == "launch")
-    }
-    return [
-        Candidate(name, runs == "1", fits == "1", takes, why, launches.get(name))
-        for runs, fits, name, takes, why in (row for row in rows if row[0] != "launch")
-    ]
+    candidates = []
+    for line in text.value.decode().splitlines():
+        runs, fits, name, takes, why, *launch = line.split("\t")
+        threads, x, y, z, shared = map(int, launch) if launch else (0,) * 5
+        found = Launch(threads, (x, y, z), shared) if launch else None
+        candidates.append(Candidate(name, runs == "1", fits == "1", takes, why, found))
+    return candidates
 
 
 @functools.cache
 def _function() -> Any:
-    function = ctypes.CDLL(load_extension().__file__).detector_explain_depthwise_conv2d
-    function.argtypes = [ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p, ctypes.c_size_t]
+    function = ctypes.CDLL(load_extension().__file__).detector_explain
+    function.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_char_p, ctypes.c_size_t]
     return function

@@ -61,14 +61,28 @@ def _second_backward(ctx, grad_grad: Tensor) -> tuple[Tensor | None, Tensor | No
     if ctx.needs_input_grad[0]:
         grad_of_grad = _grad_input(grad_grad, input)
     if ctx.needs_input_grad[1]:
-        wide = torch.promote_types(input.dtype, torch.float32)
-        z = SCALE * input.to(wide)
-        s = z.sigmoid()
-        largest = torch.finfo(wide).max
-        # z is clamped because s * (1 - s) is 0 where z overflows, and 0 times infinity would be NaN.
-        curvature = SCALE * s * (1 - s) * (2 + z.clamp(-largest, largest) * (1 - 2 * s))
-        grad_of_input = (grad_grad * grad * curvature).to(input.dtype)
+        grad_of_input = (grad_grad * grad * _curvature(input)).to(input.dtype)
     return grad_of_grad, grad_of_input
+
+
+def _curvature(input: Tensor) -> Tensor:
+    """The second derivative of quick GELU, in at least float32."""
+    wide = torch.promote_types(input.dtype, torch.float32)
+    z = SCALE * input.to(wide)
+    s = z.sigmoid()
+    largest = torch.finfo(wide).max
+    # z is clamped because s * (1 - s) is 0 where z overflows, and 0 times infinity would be NaN.
+    return SCALE * s * (1 - s) * (2 + z.clamp(-largest, largest) * (1 - 2 * s))
+
+
+def _derivative(call, arguments: tuple, tangents: tuple) -> Tensor:
+    return _grad_input(tangents[0], arguments[0])
+
+
+def _second_derivative(call, arguments: tuple, tangents: tuple) -> Tensor:
+    """Of the backward op, which is linear in the gradient."""
+    (grad, input), (grad_tangent, input_tangent) = arguments, tangents
+    return call(grad_tangent, input) + (input_tangent * grad * _curvature(input)).to(input.dtype)
 
 
 @register_fake("quick_gelu_forward")
@@ -82,5 +96,5 @@ def _fake_backward(grad, input):
 
 
 # No autocast rule: the kernels already compute half precision in float32.
-_forward = differentiable(_C.quick_gelu_forward, _backward, _save_inputs)
-_grad_input = differentiable(_C.quick_gelu_backward, _second_backward, _save_inputs)
+_forward = differentiable(_C.quick_gelu_forward, _backward, _save_inputs, jvp=_derivative)
+_grad_input = differentiable(_C.quick_gelu_backward, _second_backward, _save_inputs, jvp=_second_derivative)

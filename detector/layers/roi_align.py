@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, linear
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import is_channels_last
@@ -148,5 +148,7 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
 
 
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
-_forward = differentiable(_C.roi_align_forward, _backward, _setup_context, fold)
-_grad_input = differentiable(_C.roi_align_backward, _double_backward, _setup_backward_context, fold)
+_forward = differentiable(_C.roi_align_forward, _backward, _setup_context, fold, jvp=linear)
+_grad_input = differentiable(
+    _C.roi_align_backward, _double_backward, _setup_backward_context, fold, jvp=linear
+)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, linear
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import is_channels_last
@@ -111,5 +111,7 @@ def _fake_backward(grad, boxes, images, height, width, spatial_scale, sampling_r
     return grad.new_empty(images, height, width, grad.shape[3])
 
 
-_forward = differentiable(_C.roi_align_rotated_forward, _backward, _setup_context, fold)
-_grad_input = differentiable(_C.roi_align_rotated_backward, _double_backward, _setup_backward_context, fold)
+_forward = differentiable(_C.roi_align_rotated_forward, _backward, _setup_context, fold, jvp=linear)
+_grad_input = differentiable(
+    _C.roi_align_rotated_backward, _double_backward, _setup_backward_context, fold, jvp=linear
+)

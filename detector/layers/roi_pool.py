@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, linear
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._sizes import Size, as_pair
@@ -106,14 +106,18 @@ def _double_backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The backward op is linear; its transpose gathers the values at the maxima."""
     if not ctx.needs_input_grad[0]:
         return (None,) * 7
-    argmax, boxes = ctx.saved_tensors
+    return _at_maxima(grad, *ctx.saved_tensors), *(None,) * 6
+
+
+def _at_maxima(cells: Tensor, argmax: Tensor, boxes: Tensor) -> Tensor:
+    """The values (R, C, PH, PW) of features (N, C, H, W) where the bins have their maxima."""
     channel = torch.arange(argmax.shape[1], device=argmax.device)[:, None, None]
-    cells = grad.flatten(2).mT  # (N, H W, C)
+    cells = cells.flatten(2).mT  # (N, H W, C)
     # Bins without a maximum, for example of invalid boxes, which a GPU accepts, have argmax -1.
     found = (argmax >= 0) & (argmax < cells.shape[1])
     image = torch.where(found, boxes[:, 0, None, None, None].long(), 0)
     values = cells[image, torch.where(found, argmax, 0).long(), channel]
-    return values.where(found, 0), *(None,) * 6
+    return values.where(found, 0)
 
 
 @register_fake("roi_pool_forward")
@@ -127,6 +131,14 @@ def _fake_backward(grad, argmax, boxes, images, height, width, spatial_scale):
     return grad.new_empty(images, grad.shape[1], height, width)
 
 
+def _derivative(call, arguments: tuple, tangents: tuple) -> tuple[Tensor, None]:
+    """Only what is the maximum moves it."""
+    _, argmax = call(*arguments)
+    return _at_maxima(tangents[0], argmax, arguments[1]), None
+
+
 # No autocast rule: the kernels compute in float32, and box coordinates are never in half precision.
-_forward = differentiable(_C.roi_pool_forward, _backward, _setup_context, fold)
-_grad_input = differentiable(_C.roi_pool_backward, _double_backward, _setup_backward_context, fold)
+_forward = differentiable(_C.roi_pool_forward, _backward, _setup_context, fold, jvp=_derivative)
+_grad_input = differentiable(
+    _C.roi_pool_backward, _double_backward, _setup_backward_context, fold, jvp=linear
+)

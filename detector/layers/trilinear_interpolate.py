@@ -100,6 +100,34 @@ def _second_gradients(ctx, upstream_feats: Tensor, upstream_points: Tensor) -> t
     return grad_grad.to(saved_grad.dtype), grad_points, grad_feats, None
 
 
+def _derivative(call, arguments: tuple, tangents: tuple) -> Tensor:
+    """In forward mode: the op is linear in the features, and in each coordinate of the points."""
+    (feats, points), (feats_tangent, points_tangent) = arguments, tangents
+    wide = torch.promote_types(points.dtype, torch.float32)
+    slopes = torch.stack([_weights(points.to(wide), k) for k in range(3)])
+    slope = torch.einsum("nk,knc->nc", points_tangent.to(wide), slopes)
+    moved = torch.einsum("nc,ncf->nf", slope, feats.to(wide))
+    return call(feats_tangent, points) + moved.to(feats.dtype)
+
+
+def _gradients_derivative(call, arguments: tuple, tangents: tuple) -> tuple[Tensor, Tensor]:
+    """Of the backward op, which is linear in the gradient, in the features, and in each coordinate."""
+    (grad, points, feats, needs_feats), (grad_tangent, points_tangent, feats_tangent, _) = arguments, tangents
+    of_feats, of_points = call(grad_tangent, points, feats, needs_feats)
+    wide = points.dtype
+    if needs_feats:
+        slopes = torch.stack([_weights(points, k) for k in range(3)])
+        slope = torch.einsum("nk,knc->nc", points_tangent, slopes)
+        of_feats = of_feats + (slope[:, :, None] * grad.to(wide)[:, None]).to(of_feats.dtype)
+    if feats is not None:
+        along = torch.einsum("nf,ncf->nc", grad.to(wide), feats.to(wide))
+        xy, xz, yz = ((_weights(points, *axes) * along).sum(1) for axes in ((0, 1), (0, 2), (1, 2)))
+        x, y, z = points_tangent.unbind(1)
+        of_points = of_points + torch.stack([y * xy + z * xz, x * xy + z * yz, x * xz + y * yz], 1)
+        of_points = of_points + call(grad, points, feats_tangent, False)[1]
+    return of_feats, of_points
+
+
 def _weights(points: Tensor, *axes: int) -> Tensor:
     """The weights of the corners (N, 8), differentiated once along each axis in `axes`."""
     upper = (points + 1) / 2
@@ -126,7 +154,12 @@ _forward = differentiable(
     _setup_context,
     fold,
     autocast=torch.float32,
+    jvp=_derivative,
 )
 _gradients = differentiable(
-    _C.trilinear_interpolate_backward, _double_backward, _setup_backward_context, fold
+    _C.trilinear_interpolate_backward,
+    _double_backward,
+    _setup_backward_context,
+    fold,
+    jvp=_gradients_derivative,
 )

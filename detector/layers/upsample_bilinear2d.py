@@ -5,7 +5,7 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
-from detector.layers._autograd import differentiable
+from detector.layers._autograd import differentiable, linear
 from detector.layers._extension import load_extension
 from detector.layers._fake import register_fake
 from detector.layers._layout import memory_format
@@ -65,7 +65,7 @@ def upsample_bilinear2d(
             given.
         RuntimeError: on a wrong number of dimensions or dtype, or if the input or output has no pixels.
     """
-    height, width, scale_height, scale_width = _output_size(input, size, scale_factor)
+    height, width, scale_height, scale_width = output_size(input, size, scale_factor)
     if coordinate_mode not in COORDINATE_MODES:
         raise ValueError(
             f"upsample_bilinear2d: coordinate_mode is {coordinate_mode!r}, expected one of"
@@ -96,7 +96,7 @@ class UpsampleBilinear2d(nn.Module):
         return f"size={self.size}, scale_factor={self.scale_factor}, coordinate_mode={self.coordinate_mode!r}"
 
 
-def _output_size(
+def output_size(
     input: Tensor, size: Size | None, scale_factor: Scale | None
 ) -> tuple[int, int, float, float]:
     """Height and width of the output, and the scale factors, which are 0 if a size is given."""
@@ -155,5 +155,7 @@ def _fake(tensor, height, width, mode, scale_height, scale_width):
 
 
 # No autocast rule: the kernels already compute half precision in float32.
-_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context, fold)
-_grad_input = differentiable(_C.upsample_bilinear2d_backward, _second_backward, _setup_context, fold)
+_forward = differentiable(_C.upsample_bilinear2d_forward, _backward, _setup_context, fold, jvp=linear)
+_grad_input = differentiable(
+    _C.upsample_bilinear2d_backward, _second_backward, _setup_context, fold, jvp=linear
+)

@@ -50,8 +50,9 @@ def test_deterministic_algorithms(op: Op, device: torch.device) -> None:
 @of(DIFFERENTIABLE)
 def test_derivatives(op: Op, device: torch.device) -> None:
     inputs = op.few(torch.float64, device)
-    assert torch.autograd.gradcheck(op.function, inputs, nondet_tol=0.0)
-    if op.derivatives == 2:
+    twice = op.derivatives == 2  # those have forward mode too
+    assert torch.autograd.gradcheck(op.function, inputs, nondet_tol=0.0, check_forward_ad=twice)
+    if twice:
         assert torch.autograd.gradgradcheck(op.function, inputs, nondet_tol=0.0)
         return
     outputs = op.function(*inputs)
@@ -74,7 +75,7 @@ def test_not_differentiable(op: Op, device: torch.device) -> None:
 def test_compiles(op: Op, device: torch.device) -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=op.open_size):
         inputs = op.few(torch.float64, device), op.others(torch.float64, device)
-        op_contract.assert_compiles(op.function, *inputs, **dict(op.layout).get(torch.float64, {}))
+        op_contract.assert_compiles(op.function, *inputs, **op.compiled)
 
 
 class Calls(torch.nn.Module):

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from detector.layers import depthwise_conv2d, explain, nms
+from detector import layers
+from detector.layers import depthwise_conv2d, explain
 from detector.layers._depthwise_by_torch import torch_is_faster
-from detector.layers.explain import PASSES, SHARED_KIB
+from detector.layers.explain import GPUS as KNOWN
+from detector.layers.explain import OPS, PASSES, Candidate
 
-GPUS = [f"sm_{capability}" for capability in SHARED_KIB]
+GPUS = [f"sm_{capability}" for capability in KNOWN]
 SQUARES = ((3, 3), (5, 5), (7, 7))
 HALF = torch.float16
 
@@ -85,7 +87,7 @@ def test_what_runs_fits_on_every_gpu_and_nothing_faster_does() -> None:
 @pytest.mark.parametrize("gpu", GPUS[1:])
 def test_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
     """Of the kernels for tensor cores: 1,024 threads a block, 65,535 blocks in y and z, its shared memory."""
-    most = 1024 * SHARED_KIB[int(gpu.removeprefix("sm_"))]
+    most = 1024 * KNOWN[int(gpu.removeprefix("sm_"))].shared_of_block
     used = set()
     for height, width, kernel, batch in itertools.product(
         (32, 33, 130, 4000, 16000), (32, 136, 1000, 16000), (5, 7), (1, 8, 10**5)
@@ -139,8 +141,8 @@ def test_on_a_cpu() -> None:
 
 def test_errors() -> None:
     x, weight = inputs()
-    with pytest.raises(ValueError, match=r"op is nms, expected depthwise_conv2d"):
-        explain(nms, x, x, 0.5)
+    with pytest.raises(ValueError, match=r"op is conv2d, expected one of depthwise_conv2d, roi_align, "):
+        explain(conv2d, x, x)
     for gpu in ("sm_70", "H100", "cpu", "sm_86a"):
         with pytest.raises(ValueError, match=f"gpu is '{gpu}', expected one of sm_75, "):
             explain(depthwise_conv2d, x, weight, gpu=gpu)
@@ -195,6 +197,236 @@ def test_every_kernel_that_fits_computes_the_same(
             torch.testing.assert_close(found.double(), expected[number].detach(), rtol=tolerance, atol=1e-5)
             forced.add(candidate.name)
     assert forced >= ({"generic"} if device.type == "cuda" else {"pixels"})
+
+
+# ---- the other ops ----
+
+FLOAT, DOUBLE = torch.float32, torch.float64
+
+
+def meta(*shape: int, dtype: torch.dtype = FLOAT, channels_last: bool = False) -> Tensor:
+    tensor = torch.empty(shape, dtype=dtype, device="meta")
+    return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor
+
+
+def proposals(method: str, images: int, number: int) -> dict[str, object]:
+    """The arguments of proposal_clusters for so many images with so many proposals each."""
+    rows = images * number
+    return {
+        "boxes": meta(rows, 4), "scores": meta(rows, 20), "image_labels": meta(images, 20),
+        "counts": torch.full((images,), number), "method": method,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "gpu", "expected"),
+    [
+        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["staged_16", "vectors"]),
+        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_86", ["staged_8", "vectors"]),
+        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["staged_4", "vectors"]),
+        ("roi_align", (meta(1, 511, 400, 400), meta(2000, 5), 7), "sm_90", ["direct", "single"]),
+        ("roi_align", (meta(1, 6, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_16", "vectors"]),
+        ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_8", "vectors"]),
+        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["windows_4", "exact_sums"]),
+        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_75", ["windows_1", "exact_sums"]),
+        ("roi_pool", (meta(1, 512, 75, 100, dtype=HALF), meta(9, 5), 7), "sm_86",
+         ["windows_2", "exact_sums"]),
+        ("roi_pool", (meta(1, 512, 20, 20), meta(2000, 5), 7), "sm_90", ["staged_16", "exact_sums"]),
+        ("roi_pool", (meta(1, 512, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90",
+         ["staged_16", "exact_sums"]),
+        ("nms", (meta(4096, 4), meta(4096), 0.5), "sm_90", ["rank", "scan"]),
+        ("nms", (meta(4097, 4), meta(4097), 0.5), "sm_90", ["sort", "chunks"]),
+        ("batched_nms", (meta(90, 4), meta(90), meta(90), 0.5), "sm_90", ["rank", "chunks"]),
+        ("upsample_bilinear2d", (meta(2, 8, 6, 8), None, 2), "sm_90", ["plane_packs", "doubled"]),
+        ("upsample_bilinear2d", (meta(2, 8, 6, 8), (12, 16), None, "asymmetric"), "sm_90", ["plane_packs",
+         "planes"]),
+        ("upsample_bilinear2d", (meta(2, 8, 6, 8), (9, 9)), "sm_90", ["planes", "planes"]),
+        ("upsample_bilinear2d", (meta(2, 8, 6, 8, channels_last=True), 9), "sm_90", ["channel_packs"] * 2),
+        ("upsample_bilinear2d", (meta(2, 3, 6, 8, channels_last=True), 9), "sm_90", ["channels"] * 2),
+        ("upsample_bilinear2d", (meta(2, 8, 1, 1), (7, 9)), "sm_90", ["planes", "sum"]),
+        ("upsample_bilinear2d", (meta(40, 64, 512, 512), None, 2), "sm_90", ["planes_64", "planes_64"]),
+        ("upsample_bilinear2d", (meta(40, 64, 512, 512, channels_last=True), None, 2), "sm_90",
+         ["channels_64"] * 2),
+        ("trilinear_interpolate", (meta(9, 8, 16), meta(9, 3)), "sm_90", ["only", "few", "only"]),
+        ("trilinear_interpolate", (meta(9, 8, 17), meta(9, 3)), "sm_90", ["only", "rows", "only"]),
+        ("quick_gelu", (meta(9),), "sm_90", ["packs", "packs"]),
+        ("proposal_clusters", proposals("pcl", 3, 2000), "sm_90", ["team_8"]),
+        ("proposal_clusters", proposals("mist", 17, 2000), "sm_90", ["team_4"]),
+        ("proposal_clusters", proposals("pcl", 66, 2000), "sm_90", ["team_2"]),
+        ("proposal_clusters", proposals("pcl", 67, 2000), "sm_90", ["one_block"]),
+        ("proposal_clusters", proposals("oicr", 3, 2000), "sm_90", ["one_block"]),
+        ("proposal_clusters", proposals("pcl", 3, 2000), "sm_89", ["one_block"]),
+        ("soft_nms", (meta(9, 4), meta(9)), "sm_90", ["only"]),
+    ],
+)  # fmt: skip
+def test_other_ops_on_a_gpu(
+    op: str, arguments: tuple | dict[str, object], gpu: str, expected: list[str]
+) -> None:
+    named = arguments if isinstance(arguments, dict) else {}
+    found = explain(op, *(() if named else arguments), gpu=gpu, **named)
+    assert list(found.kernels().values()) == expected
+
+
+def test_every_op_can_be_asked_about() -> None:
+    assert set(OPS) == {
+        name
+        for name, value in vars(layers).items()
+        if callable(value)
+        and getattr(value, "__module__", "").startswith("detector.layers.")
+        and not isinstance(value, type)
+        and name != "explain"
+    }
+    image, boxes, scores = torch.rand(1, 3, 9, 9), torch.rand(4, 5), torch.rand(4)
+    assert explain(layers.roi_align, image, [boxes[:, :4]], 2).kernels() == {
+        "forward": "cpu",
+        "backward": "cpu",
+    }
+    assert explain(layers.nms_rotated, boxes, scores, 0.5, gpu="sm_75").kernels() == {"forward": "only"}
+    for op, arguments in (("roi_align", (image[0], boxes, 2)), ("roi_pool", (image[0], boxes, 2))):
+        with pytest.raises(RuntimeError, match=f"{op}: input has shape"):
+            explain(op, *arguments, gpu="sm_90")
+    with pytest.raises(RuntimeError, match="roi_align: output_size is"):
+        explain("roi_align", image, boxes, 0, gpu="sm_90")
+    with pytest.raises(RuntimeError, match="upsample_bilinear2d: images of 9 x 9 and 0 x 5 pixels"):
+        explain("upsample_bilinear2d", image, (0, 5), gpu="sm_90")
+
+
+def assert_can_be_launched(candidates: list[Candidate], gpu: str) -> None:
+    most = 1024 * KNOWN[int(gpu.removeprefix("sm_"))].shared_of_block
+    assert sum(c.runs for c in candidates) == 1
+    assert next(c for c in candidates if c.fits).runs
+    for c in candidates:
+        if c.launch is not None:
+            x, y, z = c.launch.grid
+            assert 1 <= x < 2**31, c
+            assert 1 <= y <= 65535, c
+            assert 1 <= z <= 65535, c
+            assert 32 <= c.launch.threads <= 1024, c
+            assert 0 <= c.launch.shared <= most, c
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_other_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
+    names = set()
+    for dtype, channels_last in itertools.product((HALF, FLOAT, DOUBLE), (False, True)):
+        for n, c, h, w in (
+            (1, 512, 75, 100),
+            (3, 5, 9, 13),
+            (64, 256, 200, 304),
+            (1, 3, 2000, 3000),
+            (8, 64, 1, 1),
+        ):
+            image = meta(n, c, h, w, dtype=dtype, channels_last=channels_last)
+            calls = [(op, (image, meta(number, 5), size)) for op in ("roi_align", "roi_pool")
+                     for number in (1, 10**5) for size in (1, 7, (3, 40))]  # fmt: skip
+            calls += [("upsample_bilinear2d", (image, None, 2)), ("upsample_bilinear2d", (image, (33, 64)))]
+            calls += [
+                ("quick_gelu", (image,)),
+                ("trilinear_interpolate", (meta(n * h, 8, c, dtype=dtype), meta(n * h, 3))),
+            ]
+            for op, arguments in calls:
+                for candidates in explain(op, *arguments, gpu=gpu).passes.values():
+                    assert_can_be_launched(candidates, gpu)
+                    names |= {(op, c.name) for c in candidates if c.runs}
+    for number in (1, 64, 4096, 4097, 2**31 - 1):
+        boxes, scores = meta(number, 4), meta(number)
+        for op, arguments in (("nms", ()), ("batched_nms", (scores,))):
+            for candidates in explain(op, boxes, scores, *arguments, 0.5, gpu=gpu).passes.values():
+                assert_can_be_launched(candidates, gpu)
+                names |= {(op, c.name) for c in candidates if c.runs}
+    assert len(names) >= 24  # most kernels were among them
+
+
+def run_with_gradients(op: str, inputs: list[Tensor], options: dict) -> list[Tensor]:
+    """Outputs, and the gradients of those inputs that require one."""
+    leaves = [t.detach().requires_grad_(t.requires_grad) for t in inputs]
+    outputs = getattr(layers, op)(*leaves, **options)
+    outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    wanted = [t for t in leaves if t.requires_grad]
+    if not wanted:
+        return outputs
+    draw = torch.Generator().manual_seed(5)
+    upstream = torch.rand(outputs[0].shape, generator=draw).to(outputs[0])
+    return [*outputs, *torch.autograd.grad(outputs[0], wanted, upstream)]
+
+
+def images(dtype: torch.dtype, *shape: int, channels_last: bool = False) -> Tensor:
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    tensor = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    return tensor.contiguous(memory_format=layout).requires_grad_()
+
+
+def rois(number: int, count: int = 2) -> Tensor:
+    draw = torch.rand(number, 5, generator=torch.Generator().manual_seed(1)) * 40
+    return torch.cat([(draw[:, :1] * 97).floor() % count, draw[:, 1:3], draw[:, 1:3] + draw[:, 3:]], dim=1)
+
+
+def forced_cases(dtype: torch.dtype) -> list[tuple[str, list[Tensor], dict]]:
+    wide = DOUBLE if dtype == DOUBLE else FLOAT
+    boxes, scores = rois(300)[:, 1:].to(wide), rois(300)[:, 1].to(wide)
+    return [
+        *(
+            (op, [images(dtype, 2, c, 30, 45, channels_last=last), rois(200).to(wide)], {"output_size": size})
+            for op in ("roi_align", "roi_pool") for c, last, size in ((8, False, 4), (7, True, 7))
+        ),
+        *(
+            ("upsample_bilinear2d", [images(dtype, *shape, channels_last=last)], options)
+            for shape, last, options in (
+                ((2, 8, 6, 8), False, {"scale_factor": 2}), ((2, 8, 6, 8), True, {"scale_factor": 2}),
+                ((2, 3, 9, 7), True, {"size": (5, 20)}), ((2, 3, 1, 1), False, {"size": (50, 40)}),
+            )
+        ),
+        ("trilinear_interpolate", [images(dtype, 40, 8, 4), images(wide, 40, 3)], {}),
+        ("quick_gelu", [images(dtype, 1001)], {}),
+        ("nms", [boxes, scores], {"iou_threshold": 0.3}),
+        ("batched_nms", [boxes, scores, (scores * 9).long() % 3], {"iou_threshold": 0.3}),
+        ("proposal_clusters", [boxes, torch.stack([scores, scores.flip(0)], 1).sigmoid(), torch.ones(2, 2),
+                               torch.tensor([170, 130])], {"method": "pcl"}),
+    ]  # fmt: skip
+
+
+def test_the_cases_below_fit_every_kernel() -> None:
+    """And run on the CPU."""
+    fits: dict[str, bool] = {}
+    for dtype in (HALF, DOUBLE):
+        for op, inputs, options in forced_cases(dtype):
+            run_with_gradients(op, inputs, options)
+            for candidates in explain(op, *inputs, **options, gpu="sm_90").passes.values():
+                for c in candidates:
+                    name = f"{op}.{c.name}"
+                    fits[name] = fits.get(name, False) or c.fits
+    assert [name for name, one_fits in fits.items() if not one_fits] == ["batched_nms.scan"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [HALF, torch.bfloat16, FLOAT, DOUBLE])
+def test_every_kernel_of_the_other_ops_computes_what_the_cpu_does(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tolerance = {HALF: 2e-3, torch.bfloat16: 2e-2, FLOAT: 1e-5, DOUBLE: 1e-12}[dtype]
+    forced = set()
+    for op, inputs, options in forced_cases(dtype):
+        expected = run_with_gradients(op, inputs, options)
+        on_gpu = [t.detach().cuda().requires_grad_(t.requires_grad) for t in inputs]
+        name = "nms" if op == "batched_nms" else op
+        for key, candidates in explain(op, *on_gpu, **options).passes.items():
+            for c in candidates:
+                if not c.fits or c.name == "only":
+                    continue
+                monkeypatch.setenv("DETECTOR_KERNEL", f"{name}.{c.name}")
+                runs = explain(op, *on_gpu, **options).kernels()
+                assert runs[key] == c.name
+                found = run_with_gradients(op, on_gpu, options)
+                torch.testing.assert_close(
+                    [t.cpu() for t in found],
+                    expected,
+                    rtol=tolerance,
+                    atol=tolerance,
+                    msg=lambda m, o=op, c=c: f"{o}.{c.name}: {m}",
+                )
+                forced.add(f"{name}.{c.name}")
+                monkeypatch.delenv("DETECTOR_KERNEL")
+    assert len(forced) >= 24
 
 
 def test_kernels_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from op_contract import assert_equal, outputs_and_gradients, random
 from op_samples import OPS, Op
 from roi_cases import make_boxes
 from torch import Tensor
-from torch.func import grad, jacrev, vjp, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils._pytree import tree_leaves
 
 from detector import layers
 
@@ -76,6 +77,26 @@ def test_jacrev(function_and_inputs: Case) -> None:
     function, inputs = function_and_inputs
     expected = torch.autograd.functional.jacobian(function, tuple(inputs))
     assert_equal(jacrev(function, arguments_of(inputs))(*inputs), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.derivatives == 2], ids=str)
+def test_forward_mode(op: Op, device: torch.device) -> None:
+    function, inputs = case(op, device)
+    numbers = arguments_of(inputs)
+    assert_equal(tree_leaves(jacfwd(function, numbers)(*inputs)),
+                 tree_leaves(jacrev(function, numbers)(*inputs)), **TOLERANCE)  # fmt: skip
+
+    def total(*tensors: Tensor) -> Tensor:
+        return function(*tensors).square().sum()
+
+    twice = jacrev(jacrev(total, numbers), numbers)(*inputs)
+    assert_equal(tree_leaves(hessian(total, numbers)(*inputs)), tree_leaves(twice), **TOLERANCE)
+    half = tuple(tensor.to(torch.bfloat16) for tensor in inputs)
+    with torch.autocast(device.type, torch.bfloat16):
+        output, tangent = jvp(function, half, half)
+        expected = function(*half)
+    assert_equal([output], [expected])
+    assert (tangent.dtype, tangent.shape) == (output.dtype, output.shape)
 
 
 def test_vmap(function_and_inputs: Case) -> None:

@@ -53,7 +53,8 @@ MUTATIONS = [
             "layers/test_autograd.py layers/test_func.py",
             "layers/_autograd.py",
             [
-                ("if forward_ad._current_level >= 0:", "if False:"),
+                ("if in_forward_mode and jvp is None:", "if False:"),
+                ("return call(tangents[0], *", "return call(arguments[0], *"),
                 ("if torch._C._is_any_autocast_enabled():", "if False:"),
                 ("return tuple(needs and next(wanted)", "return tuple(next(wanted)"),
                 ("if info.batch_size == 0:", "if False:"),

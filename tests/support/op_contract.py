@@ -151,11 +151,10 @@ def peak_memory(most: float) -> Iterator[None]:
 def assert_compiles(
     function: Function, *all_inputs: Inputs, backend: str = "aot_eager", **tolerance: float
 ) -> None:
-    """torch.compile captures the op in one graph, static and dynamic, with equal results.
+    """torch.compile captures the op in one graph, static and dynamic, with the same results.
 
     Args:
-        tolerance: that of other layouts, as compiled code may pass on gradients in another one (torch 2.11
-            does); without it results are bitwise equal.
+        tolerance: of the results; bitwise equal without.
         backend: "inductor" compiles what is around the op, in several seconds of C++. All that it relies on
             beyond the capture are the strides of the fake implementation, which torch.library.opcheck tests.
     """

@@ -1,6 +1,6 @@
-// Non-maximum suppression on the CPU. A group's boxes, best first, are taken in bands: a band is settled box
-// after box; those of it that stay suppress all later boxes, by vectors and by threads; what is suppressed is
-// moved out of the way, so that later bands have less to look at.
+// Non-maximum suppression on the CPU. A group's boxes, best first, are taken in bands: a band is decided box
+// after box; those of it that are kept suppress all later boxes, by vectors and by threads; what is
+// suppressed is moved out of the way, so that later bands have less to look at.
 #include "../nms.h"
 
 #include <torch/csrc/stable/library.h>
@@ -116,9 +116,9 @@ int64_t move_up(const Candidates<A>& candidates, int64_t begin, int64_t end) {
   return place;
 }
 
-// `size` boxes of one group, best first; kept, by rank, gets a 1 for those that stay.
+// `size` boxes of one group, best first; kept, by rank, gets a 1 for those that are kept.
 template <typename A>
-void settle_group(const Candidates<A>& candidates, int64_t size, A threshold, uint8_t* kept) {
+void suppress_in_group(const Candidates<A>& candidates, int64_t size, A threshold, uint8_t* kept) {
   while (size > 0) {
     const int64_t band = std::min(kBand, size);
     int64_t kept_of_band[kBand], num_kept = 0;
@@ -171,8 +171,8 @@ Kept keep_boxes(const Tensor& boxes, const Tensor& scores, const std::optional<T
     }
     for (int64_t g = first; g < last; ++g) {
       const int64_t begin = groups.starts[g];
-      settle_group(candidates.from(begin), groups.starts[g + 1] - begin, round_down<A>(iou_threshold),
-                   kept.flags.data());
+      suppress_in_group(candidates.from(begin), groups.starts[g + 1] - begin, round_down<A>(iou_threshold),
+                        kept.flags.data());
     }
   });
   return kept;

@@ -1,4 +1,5 @@
-// Non-maximum suppression of rotated boxes on the CPU: each box that stays is compared with all later ones.
+// Non-maximum suppression of rotated boxes on the CPU: each box that is kept is compared with all later
+// ones.
 #include "../nms_rotated.h"
 
 #include <torch/csrc/stable/library.h>
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kGrain = 4096;  // pairs of boxes: with fewer, a second thread does not pay
 
 template <typename A>
-void settle(const Matrix<A>& view, int64_t size, const int64_t* groups, A threshold, bool* kept) {
+void suppress(const Matrix<A>& view, int64_t size, const int64_t* groups, A threshold, bool* kept) {
   std::vector<RotatedBox<A>> boxes(size);
   for (int64_t i = 0; i < size; ++i) {
     boxes[i] = rotated_box_at(view, i);
@@ -39,8 +40,8 @@ Tensor nms_rotated(const Tensor& boxes, const std::optional<Tensor>& idxs, doubl
   const std::optional<Tensor> groups = idxs ? std::optional(as_contiguous(*idxs)) : std::nullopt;
   dispatch_float_or_double("nms_rotated", "boxes", boxes.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
-    settle(matrix_view<A>(boxes), size, groups ? groups->const_data_ptr<int64_t>() : nullptr,
-           A(iou_threshold), mask.mutable_data_ptr<bool>());
+    suppress(matrix_view<A>(boxes), size, groups ? groups->const_data_ptr<int64_t>() : nullptr,
+             A(iou_threshold), mask.mutable_data_ptr<bool>());
   });
   return mask;
 }

@@ -14,8 +14,8 @@ namespace {
 
 // Writes the scores that `size` boxes are taken with, or what is left of them.
 template <typename A>
-void settle_group(const Matrix<A>& view, const Vector<A>& scores, int64_t first, int64_t size,
-                  const Decay<A>& decay, A min_score, A* output) {
+void decay_group(const Matrix<A>& view, const Vector<A>& scores, int64_t first, int64_t size,
+                 const Decay<A>& decay, A min_score, A* output) {
   struct Candidate {
     Box<A> box;
     A area, score;
@@ -66,8 +66,8 @@ Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_sta
     check_scores(vector_view<A>(scores), boxes.size(0));
     parallel_for(starts.size(0) - 1, 1, [&](int64_t first, int64_t last) {
       for (int64_t g = first; g < last; ++g) {
-        settle_group(matrix_view<A>(boxes), vector_view<A>(scores), start[g], start[g + 1] - start[g],
-                     Decay<A>{gaussian, A(parameter)}, A(min_score), output.mutable_data_ptr<A>());
+        decay_group(matrix_view<A>(boxes), vector_view<A>(scores), start[g], start[g + 1] - start[g],
+                    Decay<A>{gaussian, A(parameter)}, A(min_score), output.mutable_data_ptr<A>());
       }
     });
   });

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "../memory.h"
+#include "../plan.h"
 
 namespace detector {
 
@@ -37,8 +38,6 @@ inline int device_attribute(cudaDeviceAttr attribute) {
 
 // Shared memory that the blocks on a multiprocessor have together, in bytes; each takes 1 KiB for itself.
 inline int64_t shared_of_processor() { return device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor); }
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Blocks of `threads` for `work` items in the x dimension of a grid, which holds 2^31 - 1; a kernel that
 // strides by the grid does the rest.
@@ -88,6 +87,13 @@ CompiledKernel compiled_kernel(void (*kernel)(Parameters...)) {
   return compiled_kernel(reinterpret_cast<const void*>(kernel));
 }
 
+// What is known of the current device, for plan().
+inline Gpu current_gpu() {
+  return {10 * device_attribute(cudaDevAttrComputeCapabilityMajor) +
+              device_attribute(cudaDevAttrComputeCapabilityMinor),
+          most_shared_of_block(), shared_of_processor(), device_attribute(cudaDevAttrMultiProcessorCount)};
+}
+
 // With DETECTOR_EXPLAIN=1 each launch is printed, with the C++ name of the kernel.
 inline void explain_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
   static const char* const setting = std::getenv("DETECTOR_EXPLAIN");
@@ -123,6 +129,19 @@ void launch_kernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
   explain_launch(reinterpret_cast<const void*>(kernel), grid, block, shared);
   kernel<<<grid, block, shared, stream>>>(arguments...);
   STD_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+// As a plan says.
+template <typename... Parameters, typename... Arguments>
+void launch_kernel(void (*kernel)(Parameters...), const Launch& launch, cudaStream_t stream,
+                   const Arguments&... arguments) {
+  const auto fits = [](int64_t blocks, int64_t most) { return 0 < blocks && blocks <= most; };
+  if (!fits(launch.x, 0x7fffffff) || !fits(launch.y, 65535) || !fits(launch.z, 65535)) {
+    fail("detector: a grid of ", launch.x, " x ", launch.y, " x ", launch.z,
+         " blocks is wanted, expected 1 to 2^31 - 1 and twice 1 to 65535; split the work over several calls");
+  }
+  launch_kernel(kernel, dim3(unsigned(launch.x), unsigned(launch.y), unsigned(launch.z)),
+                unsigned(launch.threads), size_t(launch.shared), stream, arguments...);
 }
 
 }  // namespace detector

@@ -3,15 +3,12 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../quick_gelu.h"
+#include "../quick_gelu_plan.h"
 #include "launch.cuh"
 #include "pack.cuh"
 
 namespace detector::quick_gelu {
 namespace {
-
-constexpr int kThreads = 256;
-template <bool kBackward>
-constexpr int kPacksOfThread = kBackward ? 4 : 1;
 
 struct Sigmoid {
   __device__ double operator()(double z) const { return 1 / (1 + exp(-z)); }
@@ -29,13 +26,13 @@ __device__ T element(T grad, T input) {
   }
 }
 
-// output = value(input) or, backward, grad * slope(input). A block takes kThreads * kPacksOfThread packs; the
-// last elements, fewer than a pack, go to the last block.
+// output = value(input) or, backward, grad * slope(input). A block takes kThreads * packs_of_thread packs;
+// the last elements, fewer than a pack, go to the last block.
 template <bool kBackward, int kSize, typename T>
 __global__ void __launch_bounds__(kThreads)
     map_kernel(const T* __restrict__ grad, const T* __restrict__ input, int64_t numel,
                T* __restrict__ output) {
-  constexpr int kPacks = kPacksOfThread<kBackward>;
+  constexpr int kPacks = packs_of_thread(kBackward);
   const int64_t packs = numel / kSize;
   const int64_t first = int64_t(blockIdx.x) * (kThreads * kPacks) + threadIdx.x;
   Pack<T, kSize> x[kPacks], g[kPacks];
@@ -68,14 +65,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <bool kBackward, typename T>
 void launch(const T* grad, const T* input, int64_t numel, T* output, cudaStream_t stream) {
-  constexpr int64_t work = kThreads * kPacksOfThread<kBackward>;
-  constexpr int size = kPackSize<T>;
-  if (is_aligned(input) && is_aligned(grad)) {
-    const unsigned blocks = blocks_for(ceil_div(numel, size), work);
-    launch_kernel(map_kernel<kBackward, size, T>, blocks, kThreads, 0, stream, grad, input, numel, output);
+  const Request request{numel, sizeof(T), is_aligned(input) && is_aligned(grad), kBackward};
+  if (Kernel(plan("quick_gelu", kTable, request)) == Kernel::kPacks) {
+    launch_kernel(map_kernel<kBackward, kPackSize<T>, T>, packs_launch(request), stream, grad, input, numel,
+                  output);
   } else {
-    launch_kernel(map_kernel<kBackward, 1, T>, blocks_for(numel, work), kThreads, 0, stream, grad, input,
-                  numel, output);
+    launch_kernel(map_kernel<kBackward, 1, T>, single_launch(request), stream, grad, input, numel, output);
   }
 }
 

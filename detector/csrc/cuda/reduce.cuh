@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace detector {
+#include "../plan.h"
 
-constexpr int kWarp = 32;
+namespace detector {
 
 __device__ inline int lane_of_thread() { return threadIdx.x % kWarp; }
 __device__ inline int warp_of_thread() { return threadIdx.x / kWarp; }

@@ -1,7 +1,9 @@
-// RoI align of rotated boxes on a GPU. Forward: a thread computes one pooled value. Backward: a warp owns a
-// cell and some channels, and gathers what each box adds to it, in order: no atomics, so the gradient is
-// reproducible.
+// RoI align of rotated boxes on a GPU, after a kernel that works out what all samples of a box share.
+// Forward: a thread computes one pooled value. Backward: a warp owns a cell and some channels, and gathers
+// what each box adds to it, in order: no atomics, so the gradient is reproducible.
 #include <torch/csrc/stable/library.h>
+
+#include <utility>
 
 #include "../roi_align_rotated.h"
 #include "launch.cuh"
@@ -11,19 +13,33 @@ namespace detector::roi_align_rotated {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChannels = 4;  // of a lane in the backward pass
+constexpr int kChannels = 8;  // of a lane in the backward pass
+constexpr int64_t kNoImage = -1;
 
+// Boxes as both passes read them: sine, cosine and bins once for each. A bad one is of no image.
 template <typename A>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const A* input, const A* boxes, A scale, int ratio,
-                                                           Sizes sizes, int64_t count, A* output) {
+__global__ void __launch_bounds__(kThreads)
+    roi_align_rotated_boxes_kernel(const A* values, A scale, int ratio, Sizes sizes, Box<A>* boxes) {
+  const int64_t step = int64_t(gridDim.x) * kThreads;
+  for (int64_t r = int64_t(blockIdx.x) * kThreads + threadIdx.x; r < sizes.boxes; r += step) {
+    Box<A> box(values + 6 * r, scale, sizes, ratio);
+    box.image = is_valid(values + 6 * r, sizes.images) ? box.image : kNoImage;
+    boxes[r] = box;
+  }
+}
+
+// boxes: (R,), input: (N, H, W, C), output: (R, PH, PW, C), of `count` elements.
+template <typename A>
+__global__ void __launch_bounds__(kThreads)
+    roi_align_rotated_forward_kernel(const A* input, const Box<A>* boxes, Sizes sizes, int64_t count,
+                                     A* output) {
   const int64_t step = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
     const int64_t channel = i % sizes.channels, bin = i / sizes.channels;
     const int pw = int(bin % sizes.pooled_width), ph = int(bin / sizes.pooled_width % sizes.pooled_height);
-    const A* values = boxes + bin / sizes.pooled_width / sizes.pooled_height * 6;
+    const Box<A> box = boxes[bin / sizes.pooled_width / sizes.pooled_height];
     A sum = 0;
-    if (is_valid(values, sizes.images)) {
-      const Box<A> box(values, scale, sizes, ratio);
+    if (box.image != kNoImage) {
       const A* image = input + box.image * sizes.height * sizes.width * sizes.channels + channel;
       box.samples(ph, pw, sizes, [&](const Sample<A>& y, const Sample<A>& x) {
         const A* low = image + y.low * sizes.width * sizes.channels;
@@ -44,55 +60,86 @@ __device__ A weight_of(const Sample<A>& sample, int cell) {
   return (sample.low == cell ? sample.low_weight : A(0)) + (sample.high == cell ? sample.high_weight : A(0));
 }
 
+// How much of a bin a cell is.
 template <typename A>
-__global__ void __launch_bounds__(kThreads) backward_kernel(const A* grad, const A* boxes, A scale, int ratio,
-                                                            Sizes sizes, int64_t warps, A* output) {
+__device__ A weight_in_bin(const Box<A>& box, int ph, int pw, int row, int column, const Sizes& sizes) {
+  A weight = 0;
+  box.samples(ph, pw, A(column), A(row), A(1), A(1), sizes, [&](const Sample<A>& y, const Sample<A>& x) {
+    weight += weight_of(y, row) * weight_of(x, column);
+  });
+  return weight / box.count();
+}
+
+// grad: (R, PH, PW, C), boxes: (R,), output: (N, H, W, C). The lanes of a warp find the boxes near its cell,
+// then the weights of the bins of one of them that are near, and then add up, each for some channels.
+template <typename A>
+__global__ void __launch_bounds__(kThreads)
+    roi_align_rotated_backward_kernel(const A* grad, const Box<A>* boxes, Sizes sizes, int64_t warps,
+                                      A* output) {
+  constexpr unsigned all_lanes = 0xffffffffu;
+  constexpr A reach = 1.5;  // more than the diagonal of a cell
   const int64_t groups = (sizes.channels + kWarp * kChannels - 1) / (kWarp * kChannels);
   const int64_t step = int64_t(gridDim.x) * (kThreads / kWarp);
+  const int lane = lane_of_thread();
   for (int64_t i = int64_t(blockIdx.x) * (kThreads / kWarp) + warp_of_thread(); i < warps; i += step) {
-    const int64_t cell = i / groups, first = i % groups * kWarp * kChannels + lane_of_thread();
+    const int64_t cell = i / groups, first = i % groups * kWarp * kChannels + lane;
     const int column = int(cell % sizes.width), row = int(cell / sizes.width % sizes.height);
     const int64_t image = cell / sizes.width / sizes.height;
     A sums[kChannels] = {};
     for (int64_t base = 0; base < sizes.boxes; base += kWarp) {
-      const int64_t r = min(base + lane_of_thread(), sizes.boxes - 1);
-      bool near = false;
-      if (is_valid(boxes + 6 * r, sizes.images) && int64_t(boxes[6 * r]) == image) {
-        const Box<A> box(boxes + 6 * r, scale, sizes, ratio);
-        const Point<A> at = box.box.in_box(column, row);
-        near = std::abs(at.x) <= box.box.width / 2 + A(2) && std::abs(at.y) <= box.box.height / 2 + A(2);
+      bool is_near = false;
+      if (base + lane < sizes.boxes && boxes[base + lane].image == image) {
+        const RotatedBox<A> box = boxes[base + lane].box;
+        const Point<A> at = box.in_box(column, row);
+        is_near = std::abs(at.x) <= box.width / 2 + A(2) && std::abs(at.y) <= box.height / 2 + A(2);
       }
-      unsigned hits = __ballot_sync(0xffffffffu, near && base + lane_of_thread() < sizes.boxes);
-      for (; hits != 0; hits &= hits - 1) {
+      for (unsigned hits = __ballot_sync(all_lanes, is_near); hits != 0; hits &= hits - 1) {
         const int64_t hit = base + __ffs(hits) - 1;
-        const Box<A> box(boxes + 6 * hit, scale, sizes, ratio);
+        const Box<A> box = boxes[hit];
         const Point<A> at = box.box.in_box(column, row);
-        constexpr A reach = 1.5;  // more than the diagonal of a cell
-        const int end_y = box.y.end_bin(at.y, reach), end_x = box.x.end_bin(at.x, reach);
-        for (int ph = box.y.first_bin(at.y, reach); ph < end_y; ++ph) {
-          for (int pw = box.x.first_bin(at.x, reach); pw < end_x; ++pw) {
-            A weight = 0;
-            box.samples(ph, pw, A(column), A(row), A(1), A(1), sizes,
-                        [&](const Sample<A>& y, const Sample<A>& x) {
-                          weight += weight_of(y, row) * weight_of(x, column);
-                        });
-            const int64_t bin = (hit * sizes.pooled_height + ph) * sizes.pooled_width + pw;
-            const A* from = grad + bin * sizes.channels + first;
-            for (int c = 0; c < kChannels && weight != A(0); ++c) {
+        const int first_y = box.y.first_bin(at.y, reach), first_x = box.x.first_bin(at.x, reach);
+        const int rows = max(box.y.end_bin(at.y, reach) - first_y, 0);
+        const int columns = max(box.x.end_bin(at.x, reach) - first_x, 0);
+        for (int number = 0; number < rows * columns; number += kWarp) {
+          const int own = number + lane, ph = first_y + own / columns, pw = first_x + own % columns;
+          const int bin = ph * sizes.pooled_width + pw;
+          const A weight = own < rows * columns ? weight_in_bin(box, ph, pw, row, column, sizes) : A(0);
+          for (unsigned bins = __ballot_sync(all_lanes, weight != A(0)); bins != 0; bins &= bins - 1) {
+            const int of_lane = __ffs(bins) - 1;
+            const A shared_weight = __shfl_sync(all_lanes, weight, of_lane);
+            const int64_t from_bin =
+                hit * sizes.pooled_height * sizes.pooled_width + __shfl_sync(all_lanes, bin, of_lane);
+            const A* from = grad + from_bin * sizes.channels + first;
+#pragma unroll
+            for (int c = 0; c < kChannels; ++c) {
               if (first + c * kWarp < sizes.channels) {
-                sums[c] += weight / box.count() * from[c * kWarp];
+                sums[c] += shared_weight * from[c * kWarp];
               }
             }
           }
         }
       }
     }
+#pragma unroll
     for (int c = 0; c < kChannels; ++c) {
       if (first + c * kWarp < sizes.channels) {
         output[cell * sizes.channels + first + c * kWarp] = sums[c];
       }
     }
   }
+}
+
+// The boxes as both passes read them; their memory is in the tensor.
+template <typename A>
+std::pair<Tensor, const Box<A>*> prepared_boxes(const Tensor& boxes, double scale, int ratio,
+                                                const Sizes& sizes, cudaStream_t stream) {
+  const Tensor memory = allocate(boxes, {sizes.boxes, int64_t(sizeof(Box<A>))}, ScalarType::Byte);
+  auto* prepared = static_cast<Box<A>*>(memory.mutable_data_ptr());
+  if (sizes.boxes > 0) {
+    launch_kernel(roi_align_rotated_boxes_kernel<A>, blocks_for(sizes.boxes, kThreads), kThreads, 0, stream,
+                  boxes.const_data_ptr<A>(), A(scale), ratio, sizes, prepared);
+  }
+  return {memory, prepared};
 }
 
 template <typename A>
@@ -115,9 +162,11 @@ Tensor forward(const Tensor& any_input, const Tensor& any_boxes, int64_t pooled_
     using A = decltype(zero);
     check_on_request<A>(op, boxes, sizes);
     if (output.numel() > 0) {
-      launch_kernel(forward_kernel<A>, blocks_for(output.numel(), kThreads), kThreads, 0,
-                    current_stream(input), input.const_data_ptr<A>(), boxes.const_data_ptr<A>(),
-                    A(spatial_scale), ratio, sizes, output.numel(), output.mutable_data_ptr<A>());
+      const cudaStream_t stream = current_stream(input);
+      const auto [memory, prepared] = prepared_boxes<A>(boxes, spatial_scale, ratio, sizes, stream);
+      launch_kernel(roi_align_rotated_forward_kernel<A>, blocks_for(output.numel(), kThreads), kThreads, 0,
+                    stream, input.const_data_ptr<A>(), prepared, sizes, output.numel(),
+                    output.mutable_data_ptr<A>());
     }
   });
   return output;
@@ -136,9 +185,10 @@ Tensor backward(const Tensor& any_grad, const Tensor& any_boxes, int64_t images,
     check_on_request<A>(op, boxes, sizes);
     if (output.numel() > 0) {
       const int64_t warps = images * height * width * ceil_div(sizes.channels, kWarp * kChannels);
-      launch_kernel(backward_kernel<A>, blocks_for(warps * kWarp, kThreads), kThreads, 0,
-                    current_stream(grad), grad.const_data_ptr<A>(), boxes.const_data_ptr<A>(),
-                    A(spatial_scale), ratio, sizes, warps, output.mutable_data_ptr<A>());
+      const cudaStream_t stream = current_stream(grad);
+      const auto [memory, prepared] = prepared_boxes<A>(boxes, spatial_scale, ratio, sizes, stream);
+      launch_kernel(roi_align_rotated_backward_kernel<A>, blocks_for(warps * kWarp, kThreads), kThreads, 0,
+                    stream, grad.const_data_ptr<A>(), prepared, sizes, warps, output.mutable_data_ptr<A>());
     }
   });
   return output;

@@ -18,8 +18,8 @@ constexpr int64_t kMostBlocks = 4096;  // each of which reads all starts
 // are 0.
 template <typename A>
 __global__ void __launch_bounds__(kThreads)
-    settle_kernel(Matrix<A> boxes, Vector<A> scores, int64_t size, const int64_t* starts, int64_t groups,
-                  Decay<A> decay, A min_score, A* left, A* output) {
+    soft_nms_kernel(Matrix<A> boxes, Vector<A> scores, int64_t size, const int64_t* starts, int64_t groups,
+                    Decay<A> decay, A min_score, A* left, A* output) {
   bool valid = true;
   for (int64_t i = threadIdx.x; i <= groups; i += kThreads) {
     valid = valid && in_order(starts, groups, size, i);
@@ -83,7 +83,7 @@ Tensor soft_nms(const Tensor& boxes, const Tensor& scores, const Tensor& any_sta
   dispatch_float_or_double("soft_nms", "boxes", boxes.scalar_type(), [&](auto zero) {
     using A = decltype(zero);
     if (groups > 0) {
-      launch_kernel(settle_kernel<A>, std::min(groups, kMostBlocks), kThreads, 0, current_stream(boxes),
+      launch_kernel(soft_nms_kernel<A>, std::min(groups, kMostBlocks), kThreads, 0, current_stream(boxes),
                     matrix_view<A>(boxes), vector_view<A>(scores), boxes.size(0),
                     starts.const_data_ptr<int64_t>(), groups, Decay<A>{gaussian, A(parameter)}, A(min_score),
                     left.mutable_data_ptr<A>(), output.mutable_data_ptr<A>());

@@ -12,7 +12,7 @@ struct CpuKernels {
 
   // Of contiguous tensors; each pass and dtype has the same kernels.
   static bool needs_channels_last(const Problem& p) {
-    return cpu_kernel({Pass::kForward, p, sizeof(float), false, true, 0}) == kPixels;
+    return cpu_kernel({Pass::kForward, p, sizeof(float), false, true, {}}) == kPixels;
   }
 
   template <typename T>

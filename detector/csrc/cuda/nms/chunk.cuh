@@ -4,13 +4,11 @@
 #include <cuda/atomic>
 
 #include "../../nms.h"
+#include "../../nms_plan.h"
 #include "../reduce.cuh"
 
 namespace detector::nms {
 
-constexpr int kChunk = 256;  // boxes
-constexpr int kParts = 4;    // threads of a box, each with a part of what it is tested against
-constexpr int kSettleThreads = kChunk * kParts;
 constexpr int kWords = kChunk / kWarp;  // bits of a chunk
 constexpr int kTile = 2 * kChunk;       // boxes in shared memory
 template <typename A>
@@ -20,7 +18,7 @@ constexpr int kUnroll = 32 / sizeof(A);  // tests at a time
 template <typename A>
 struct Order {
   Box<A>* boxes;
-  Box<A>* kept;      // those of a chain that stay, from the chain's place on
+  Box<A>* kept;      // those of a chain that are kept, from the chain's place on
   uint32_t* groups;  // where the group of each begins; null where all boxes are of one
   uint32_t* slots;   // where the answer for each box goes
   int64_t size;
@@ -30,18 +28,18 @@ struct Order {
 struct Answer {
   uint8_t* mask;
   int64_t* list;
-  unsigned long long* count;  // of boxes that stay; beside a list it is on the host
+  unsigned long long* count;  // of boxes that are kept; beside a list it is on the host
 };
 
 // What blocks tell each other; starts as zeros.
 struct State {
-  unsigned long long* count;    // boxes that stay
-  unsigned long long* tickets;  // chunks that have a block; in scan_kernel: blocks that have ended
+  unsigned long long* count;    // boxes that are kept
+  unsigned long long* tickets;  // chunks that have a block; in nms_scan_kernel: blocks that have ended
   uint64_t* progress;           // of the list of the chain that begins in a chunk
-  uint64_t* words;              // kWords of each chunk: kSettled and a bit for each box that stays
+  uint64_t* words;              // kWords of each chunk: kDecided and a bit for each box that is kept
 };
 
-constexpr uint64_t kSettled = uint64_t(1) << kWarp;
+constexpr uint64_t kDecided = uint64_t(1) << kWarp;
 
 // The progress of a list: the chunk that comes next, above the number of boxes. 2^36 boxes, which would fill
 // a terabyte, do not overflow it.
@@ -99,7 +97,7 @@ struct Chunk {
   uint32_t pairs[2 * kWords][kChunk];  // bits for each box here: which of the boxes before suppress it
   uint32_t heads[kWords];              // bits: first boxes of groups
   uint32_t alive[kWords];              // bits: boxes that nothing in the list suppresses
-  uint32_t kept[kWords];               // bits: boxes that stay
+  uint32_t kept[kWords];               // bits: boxes that are kept
   int64_t index;                       // of the chunk
   int64_t chain;                       // place where its first group begins
   uint64_t progress;                   // of that chain's list
@@ -120,7 +118,7 @@ struct Chunk {
     }
     return word * kWarp + 31 - __clz(bits);
   }
-  // How many of the boxes begin..end stay.
+  // How many of the boxes begin..end are kept.
   __device__ int num_kept(int begin, int end) const {
     int number = 0;
     for (int word = 0; word < kWords; ++word) {

@@ -18,8 +18,20 @@ struct Arguments {
   const std::optional<Tensor>& idxs;
   double iou_threshold;
   int64_t size() const { return boxes.size(0); }
-  bool few() const { return size() <= kFew; }
-  bool scanned() const { return few() && !idxs; }
+};
+
+// The kernels that run; README.md has their tables.
+struct Kernels {
+  Request request;
+  OrderKernel order;
+  KeepKernel keep;
+
+  explicit Kernels(const Arguments& in)
+      : request{in.size(), in.idxs.has_value()},
+        order(OrderKernel(plan("nms", kOrderTable, request))),
+        keep(KeepKernel(plan("nms", kKeepTable, request))) {}
+  bool ranks() const { return order == OrderKernel::kRank; }
+  bool scans() const { return keep == KeepKernel::kScan; }
 };
 
 template <typename T>
@@ -49,28 +61,28 @@ struct Memory {
   int64_t* list;   // of a call without a mask
   Tensor tensor;
 
-  Memory(const Arguments& in, bool lists) {
+  Memory(const Arguments& in, const Kernels& kernels, bool lists) {
     Division division{0};
-    divide(division, in, lists);
+    divide(division, in, kernels, lists);
     tensor = allocate(in.boxes, {int64_t(division.next)}, ScalarType::Byte);
     division.next = reinterpret_cast<uintptr_t>(data<char>(tensor));
-    divide(division, in, lists);
+    divide(division, in, kernels, lists);
     order.size = in.size();
   }
 
-  void divide(Division& division, const Arguments& in, bool lists) {
+  void divide(Division& division, const Arguments& in, const Kernels& kernels, bool lists) {
     const int64_t size = in.size(), num_chunks = ceil_div(size, kChunk), num_words = ceil_div(size, kWarp);
-    const int64_t sorted = in.few() ? 0 : size, grouped = in.idxs ? size : 0;
-    const int64_t settled = in.scanned() ? 0 : size, listed = lists ? settled : 0;
+    const int64_t sorted = kernels.ranks() ? 0 : size, grouped = in.idxs ? size : 0;
+    const int64_t decided = kernels.scans() ? 0 : size, listed = lists ? decided : 0;
     division.take(order.boxes, size);
     division.take(order.slots, size);
     division.take(order.groups, grouped);
-    division.take(order.kept, settled);
+    division.take(order.kept, decided);
     division.take(state.count, 1);
     division.take(state.tickets, 1);
-    division.take(state.progress, in.scanned() ? 0 : num_chunks);
-    division.take(state.words, in.scanned() ? 0 : num_chunks * kWords);
-    division.take(pairs, in.scanned() ? num_words * size : 0);
+    division.take(state.progress, kernels.scans() ? 0 : num_chunks);
+    division.take(state.words, kernels.scans() ? 0 : num_chunks * kWords);
+    division.take(pairs, kernels.scans() ? num_words * size : 0);
     division.take(sorting.keys, sorted);
     division.take(sorting.sorted_keys, sorted);
     division.take(sorting.numbers, sorted);
@@ -82,14 +94,14 @@ struct Memory {
 };
 
 template <typename T, typename A = Accumulate<T>>
-void put_in_order(const Arguments& in, const Memory<A>& memory, cudaStream_t stream) {
-  const int64_t size = in.size(), num_chunks = in.scanned() ? 0 : ceil_div(size, kChunk);
+void put_in_order(const Arguments& in, const Kernels& kernels, const Memory<A>& memory, cudaStream_t stream) {
+  const int64_t size = in.size(), num_chunks = kernels.scans() ? 0 : ceil_div(size, kChunk);
   const auto scores = vector_view<T>(in.scores);
   const auto idxs = in.idxs ? vector_view<int64_t>(*in.idxs) : Vector<int64_t>{nullptr, 0};
   const Sorting& sorting = memory.sorting;
-  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.list != nullptr && !in.scanned()};
-  if (in.few()) {
-    launch_kernel(rank_kernel<T>, ceil_div(size, kRowsABlock), kOrderThreads, 0, stream, filled, scores, idxs,
+  const Filled<T> filled{matrix_view<T>(in.boxes), memory.order, memory.list != nullptr && !kernels.scans()};
+  if (kernels.ranks()) {
+    launch_kernel(nms_rank_kernel<T>, rank_launch(kernels.request), stream, filled, scores, idxs,
                   sorting.index_of_rank, memory.state, num_chunks);
     return;
   }
@@ -98,24 +110,24 @@ void put_in_order(const Arguments& in, const Memory<A>& memory, cudaStream_t str
     sort_numbers(GroupKey{idxs, sorting.index_of_rank}, 64, sorting, size, sorting.rank_of_place, in.boxes,
                  stream);
   }
-  launch_kernel(fill_kernel<T>, ceil_div(size, kOrderThreads), kOrderThreads, 0, stream, filled, sorting,
-                memory.state, num_chunks);
+  launch_kernel(nms_fill_kernel<T>, sort_launch(kernels.request), stream, filled, sorting, memory.state,
+                num_chunks);
 }
 
 template <typename A>
-void settle(const Arguments& in, const Memory<A>& memory, const Answer& answer, cudaStream_t stream) {
+void suppress(const Arguments& in, const Kernels& kernels, const Memory<A>& memory, const Answer& answer,
+              cudaStream_t stream) {
   const A threshold = round_down<A>(in.iou_threshold);
   const int64_t size = in.size();
-  if (in.scanned()) {
-    const unsigned tiles = ceil_div(size, kTileBoxes);
-    launch_kernel(scan_kernel<A>, dim3(tiles, tiles), kScanThreads, 0, stream, memory.order, threshold,
+  if (kernels.scans()) {
+    launch_kernel(nms_scan_kernel<A>, scan_launch(kernels.request), stream, memory.order, threshold,
                   memory.pairs, memory.state.tickets, answer);
     return;
   }
-  launch_kernel(settle_kernel<A>, ceil_div(size, kChunk), kSettleThreads, 0, stream, memory.order, threshold,
+  launch_kernel(nms_chunk_kernel<A>, chunks_launch(kernels.request), stream, memory.order, threshold,
                 memory.state, answer.mask ? answer.mask : memory.flags);
   if (answer.list) {
-    launch_kernel(list_kernel, ceil_div(size, kFlagsABlock), kListThreads, 0, stream, memory.flags,
+    launch_kernel(nms_list_kernel, ceil_div(size, kFlagsABlock), kListThreads, 0, stream, memory.flags,
                   memory.sorting.index_of_rank, size, memory.state.count, answer);
   }
 }
@@ -141,16 +153,17 @@ std::tuple<Tensor, Tensor> nms_mask(const Tensor& boxes, const Tensor& scores,
   dispatch_floating("nms_mask", "boxes", boxes.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const cudaStream_t stream = current_stream(boxes);
-    Memory<Accumulate<T>> memory(in, false);
+    const Kernels kernels(in);
+    Memory<Accumulate<T>> memory(in, kernels, false);
     memory.state.count = data<unsigned long long>(count);
-    put_in_order<T>(in, memory, stream);
-    settle(in, memory, {data<uint8_t>(mask), nullptr, memory.state.count}, stream);
+    put_in_order<T>(in, kernels, memory, stream);
+    suppress(in, kernels, memory, {data<uint8_t>(mask), nullptr, memory.state.count}, stream);
   });
   return {mask, count};
 }
 
-// The number of boxes that stay, in pinned memory: a kernel writes it, and the host reads it as soon as it is
-// there, without a copy and before the stream is through.
+// The number of boxes that are kept, in pinned memory: a kernel writes it, and the host reads it as soon as
+// it is there, without a copy and before the stream is through.
 class CountOnHost {
  public:
   explicit CountOnHost(cudaStream_t stream) : stream_(stream) {
@@ -196,7 +209,7 @@ class CountOnHost {
 
 constexpr int kCopyThreads = 256;
 
-__global__ void copy_kernel(const int64_t* from, int64_t size, int64_t* to) {
+__global__ void nms_copy_kernel(const int64_t* from, int64_t size, int64_t* to) {
   const int64_t i = int64_t(blockIdx.x) * kCopyThreads + threadIdx.x;
   if (i < size) {
     to[i] = from[i];
@@ -209,13 +222,14 @@ __global__ void copy_kernel(const int64_t* from, int64_t size, int64_t* to) {
 template <typename T>
 Tensor listed(const Arguments& in) {
   const cudaStream_t stream = current_stream(in.boxes);
-  const Memory<Accumulate<T>> memory(in, true);
-  put_in_order<T>(in, memory, stream);
+  const Kernels kernels(in);
+  const Memory<Accumulate<T>> memory(in, kernels, true);
+  put_in_order<T>(in, kernels, memory, stream);
   const CountOnHost count(stream);
-  settle(in, memory, {nullptr, memory.list, count.on_device()}, stream);
+  suppress(in, kernels, memory, {nullptr, memory.list, count.on_device()}, stream);
   const int64_t kept = count.wait();
   const Tensor result = allocate(in.boxes, {kept}, ScalarType::Long);
-  launch_kernel(copy_kernel, ceil_div(kept, kCopyThreads), kCopyThreads, 0, stream, memory.list, kept,
+  launch_kernel(nms_copy_kernel, ceil_div(kept, kCopyThreads), kCopyThreads, 0, stream, memory.list, kept,
                 data<int64_t>(result));
   return result;
 }

@@ -1,5 +1,5 @@
-// The boxes in the order in which they are settled, group after group, best first. Few are ranked by counting
-// in one launch, many are sorted; both on keys that order every NaN and both zeros as nms.h says.
+// The boxes in the order in which they are looked at, group after group, best first. Few are ranked by
+// counting in one launch, many are sorted; both on keys that order every NaN and both zeros as nms.h says.
 #pragma once
 
 #include <cub/device/device_radix_sort.cuh>
@@ -9,9 +9,6 @@
 #include "chunk.cuh"
 
 namespace detector::nms {
-
-constexpr int kOrderThreads = 256;
-constexpr int kRowsABlock = 8;  // of rank_kernel
 
 // What is filled in for each box, in the order. `rank` is its place among all scores.
 template <typename T, typename A = Accumulate<T>>
@@ -44,8 +41,8 @@ __device__ inline void clear(const State& state, int64_t num_chunks) {
 // boxes in lower groups tell where a group begins. `index_of_rank` may be null.
 template <typename T>
 __global__ void __launch_bounds__(kOrderThreads)
-    rank_kernel(Filled<T> filled, Vector<T> scores, Vector<int64_t> idxs, uint32_t* index_of_rank,
-                State state, int64_t num_chunks) {
+    nms_rank_kernel(Filled<T> filled, Vector<T> scores, Vector<int64_t> idxs, uint32_t* index_of_rank,
+                    State state, int64_t num_chunks) {
   using Key = decltype(order_key(Accumulate<T>{}));
   __shared__ int rank_of_row[kRowsABlock], group_of_row[kRowsABlock], place_of_row[kRowsABlock];
   clear(state, num_chunks);
@@ -128,7 +125,7 @@ struct GroupKey {
 
 template <typename KeyOf>
 __global__ void __launch_bounds__(kOrderThreads)
-    keys_kernel(KeyOf key_of, int64_t size, uint64_t* keys, uint32_t* numbers) {
+    nms_keys_kernel(KeyOf key_of, int64_t size, uint64_t* keys, uint32_t* numbers) {
   const int64_t i = int64_t(blockIdx.x) * kOrderThreads + threadIdx.x;
   if (i < size) {
     keys[i] = key_of(i);
@@ -140,7 +137,7 @@ __global__ void __launch_bounds__(kOrderThreads)
 template <typename KeyOf>
 void sort_numbers(const KeyOf& key_of, int bits, const Sorting& in, int64_t size, uint32_t* sorted,
                   const Tensor& like, cudaStream_t stream) {
-  launch_kernel(keys_kernel<KeyOf>, ceil_div(size, kOrderThreads), kOrderThreads, 0, stream, key_of, size,
+  launch_kernel(nms_keys_kernel<KeyOf>, ceil_div(size, kOrderThreads), kOrderThreads, 0, stream, key_of, size,
                 in.keys, in.numbers);
   size_t bytes = 0;
   const auto sort = [&](void* scratch) {
@@ -152,10 +149,10 @@ void sort_numbers(const KeyOf& key_of, int bits, const Sorting& in, int64_t size
   sort(scratch.mutable_data_ptr());
 }
 
-// Of the sorted boxes what settle_kernel reads.
+// Of the sorted boxes what nms_chunk_kernel reads.
 template <typename T>
 __global__ void __launch_bounds__(kOrderThreads)
-    fill_kernel(Filled<T> filled, Sorting sorted, State state, int64_t num_chunks) {
+    nms_fill_kernel(Filled<T> filled, Sorting sorted, State state, int64_t num_chunks) {
   clear(state, num_chunks);
   const int64_t place = int64_t(blockIdx.x) * kOrderThreads + threadIdx.x;
   if (place >= filled.order.size) {

@@ -1,17 +1,13 @@
-// Which of few boxes of one group stay: scan_kernel. All pairs are tested at once, as there is memory for a
-// bit for each; then one block goes through the bits. Where boxes have groups settle_kernel takes less time:
-// it settles them side by side.
+// Which of few boxes of one group are kept: nms_scan_kernel. All pairs are tested at once, as there is memory
+// for a bit for each; then one block goes through the bits. Where boxes have groups nms_chunk_kernel takes
+// less time: it decides on them side by side.
 #pragma once
 
-#include "settle.cuh"
+#include "keep.cuh"
 
 namespace detector::nms {
 
-constexpr int kFew = 4096;
 constexpr int kFewWords = kFew / kWarp;
-constexpr int kTileBoxes = 128;  // whose pairs with as many others a block finds
-constexpr int kTileWords = kTileBoxes / kWarp;
-constexpr int kScanThreads = kTileBoxes * kTileWords;
 
 // Word w <= i / 32 of box i, at w * size + i, gets a bit for each of the boxes from 32 w on that suppresses
 // it.
@@ -36,9 +32,9 @@ __device__ void find_all_pairs(const Order<A>& order, A threshold, uint32_t* pai
       boxes + word * kWarp, areas + word * kWarp, order.boxes[i], bits_between(0, i - begin), threshold);
 }
 
-// Which boxes stay, by one block, chunk after chunk. One warp settles a chunk while the others see to what
-// the chunk before suppresses in those after. `alive` and `kept` have a bit for each box.
-__device__ inline void settle_all(const uint32_t* pairs, int size, uint32_t* alive, uint32_t* kept) {
+// Which boxes are kept, by one block, chunk after chunk. One warp decides on a chunk while the others see to
+// what the chunk before suppresses in those after. `alive` and `kept` have a bit for each box.
+__device__ inline void suppress_all(const uint32_t* pairs, int size, uint32_t* alive, uint32_t* kept) {
   __shared__ uint32_t own_pairs[2][kWords][kChunk];  // of the boxes of a chunk, for this chunk and the next
   const int lane = lane_of_thread(), num_words = (size + kWarp - 1) / kWarp;
   // For a box of word `of`: its pairs with the chunk that begins with word `first`.
@@ -67,10 +63,10 @@ __device__ inline void settle_all(const uint32_t* pairs, int size, uint32_t* ali
       own_pairs[first / kWords % 2][word][of % kWords * kWarp + lane] = words[word];
     }
   };
-  constexpr int others = kScanThreads / kWarp - 1;  // warps that do not settle
+  constexpr int others = kScanThreads / kWarp - 1;  // warps that do not decide
   const int other = warp_of_thread() - 1;           // which of them
   const bool has_near = other >= 0 && other < kWords;
-  uint32_t near[kWords] = {};  // pairs of the chunk that is being settled and a word of the next
+  uint32_t near[kWords] = {};  // pairs of the chunk that is being decided and a word of the next
   if (has_near) {
     load_own(0, other);
   }
@@ -80,7 +76,7 @@ __device__ inline void settle_all(const uint32_t* pairs, int size, uint32_t* ali
     }
     __syncthreads();
     if (other < 0) {
-      const uint32_t own = settle_words(bits_of_lane(alive + first), own_pairs[first / kWords % 2]);
+      const uint32_t own = suppress_in_words(bits_of_lane(alive + first), own_pairs[first / kWords % 2]);
       if (lane < kWords) {
         kept[first + lane] = own;
       }
@@ -104,7 +100,7 @@ __device__ inline void settle_all(const uint32_t* pairs, int size, uint32_t* ali
   }
 }
 
-// The mask or the list, and the number of boxes that stay.
+// The mask or the list, and the number of boxes that are kept.
 __device__ inline void give(const Answer& answer, const uint32_t* slots, int size, const uint32_t* kept) {
   __shared__ int before[kFewWords];
   if (warp_of_thread() == 0) {
@@ -131,10 +127,11 @@ __device__ inline void give(const Answer& answer, const uint32_t* slots, int siz
   }
 }
 
-// A block finds the pairs of a tile; the last one to end settles all.
+// A block finds the pairs of a tile; the last one to end decides on all.
 template <typename A>
 __global__ void __launch_bounds__(kScanThreads)
-    scan_kernel(Order<A> order, A threshold, uint32_t* pairs, unsigned long long* num_ended, Answer answer) {
+    nms_scan_kernel(Order<A> order, A threshold, uint32_t* pairs, unsigned long long* num_ended,
+                    Answer answer) {
   __shared__ uint32_t alive[kFewWords], kept[kFewWords];
   __shared__ bool is_last;
   if (blockIdx.x > blockIdx.y) {  // of boxes after these
@@ -154,7 +151,7 @@ __global__ void __launch_bounds__(kScanThreads)
     return;
   }
   __threadfence();
-  settle_all(pairs, order.size, alive, kept);
+  suppress_all(pairs, order.size, alive, kept);
   give(answer, order.slots, order.size, kept);
 }
 

@@ -4,6 +4,7 @@
 // block; with 99 KiB up to 6,336), of larger ones 8 or 4; the largest are read where they are.
 #pragma once
 
+#include "../../roi_plan.h"
 #include "../pack.cuh"
 #include "boxes.cuh"
 
@@ -166,53 +167,31 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// Into how many parts the boxes of an image go so that the blocks fill the last wave too; a part costs a
-// fixed share for filling shared memory.
-inline int chunks_for(int64_t blocks, int64_t slots, double share = 0.04) {
-  int best = 1;
-  double least = 1e30;
-  for (int chunks = 1; chunks <= 16; ++chunks) {
-    const double time = double(ceil_div(blocks * chunks, slots)) * (1.0 / chunks + share);
-    if (time < least) {
-      least = time;
-      best = chunks;
-    }
-  }
-  return best;
-}
-
 template <typename T, int V, bool kStaged, typename Op>
-void launch_gather(const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes, const Sizes& sizes,
+void launch_gather(const Request& request, const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes,
                    const Op& op, const Output<T>& output) {
-  const int64_t shared = kStaged ? sizes.cells() * sizeof(Pack<T, V>) : 0;
-  const int threads = shared > 100 * 1024 ? 1024 : 512;
-  const int64_t blocks_per_processor =
-      std::min<int64_t>(1024 / threads, kStaged ? shared_of_processor() / (shared + 1024) : 1024);
-  const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots =
-      std::max<int64_t>(blocks_per_processor, 1) * device_attribute(cudaDevAttrMultiProcessorCount);
-  const int chunks = chunks_for(groups * sizes.images, slots);
-  const auto kernel = gather_kernel<T, V, kStaged, Op>;
-  launch_kernel(kernel, (sizes.images + 1) * groups * chunks, threads, shared, current_stream(input),
-                Features<T>(input), boxes, sizes, groups, chunks, op, output);
+  const auto [groups, chunks, launch] = gather_blocks(request, V * sizeof(T), kStaged);
+  launch_kernel(gather_kernel<T, V, kStaged, Op>, launch, current_stream(input), Features<T>(input), boxes,
+                request.sizes, groups, chunks, op, output);
 }
 
-// As many channels at a time as 16 bytes and the shared memory hold.
 template <typename T, typename Op>
-void gather(const Tensor& input, const Tensor& boxes, const Sizes& sizes, const Op& op,
+void gather(Gather kernel, const Request& request, const Tensor& input, const Tensor& boxes, const Op& op,
             const Output<T>& output) {
-  const OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
+  const OrderedBoxes<Accumulate<T>> ordered(boxes, request.sizes);
   constexpr int V = 16 / sizeof(T);
-  const int64_t most = compiled_kernel(gather_kernel<T, V, true, Op>).most_shared;
-  const auto fits = [&](int channels) { return sizes.cells() * channels * int64_t(sizeof(T)) <= most; };
-  if (fits(V)) {
-    launch_gather<T, V, true>(input, ordered.view(), sizes, op, output);
-  } else if (fits(V / 2)) {
-    launch_gather<T, V / 2, true>(input, ordered.view(), sizes, op, output);
-  } else if (V >= 4 && fits(V / 4)) {
-    launch_gather<T, (V >= 4 ? V / 4 : 1), true>(input, ordered.view(), sizes, op, output);
-  } else {
-    launch_gather<T, V, false>(input, ordered.view(), sizes, op, output);
+  switch (kernel) {
+    case Gather::kStaged16:
+      return launch_gather<T, V, true>(request, input, ordered.view(), op, output);
+    case Gather::kStaged8:
+      return launch_gather<T, V / 2, true>(request, input, ordered.view(), op, output);
+    case Gather::kStaged4:
+      if constexpr (V >= 4) {
+        return launch_gather<T, V / 4, true>(request, input, ordered.view(), op, output);
+      }
+      [[fallthrough]];
+    case Gather::kDirect:
+      launch_gather<T, V, false>(request, input, ordered.view(), op, output);
   }
 }
 

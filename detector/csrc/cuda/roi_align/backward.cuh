@@ -9,8 +9,6 @@
 
 namespace detector::roi_align {
 
-constexpr int kBlocks = 3;  // on a processor
-
 // The sums of a warp's cells.
 template <typename T, int V>
 struct Row {
@@ -133,8 +131,9 @@ struct Row {
 // parts: (chunks, N, C, H, W), or (chunks, N, H, W, C) with channels_last.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes, Sampling<Accumulate<T>> sampling,
-                    Sizes sizes, int groups, int chunks, bool channels_last, Accumulate<T>* parts) {
+    roi_align_backward_kernel(const T* grad, BoxesByImage<Accumulate<T>> boxes,
+                              Sampling<Accumulate<T>> sampling, Sizes sizes, int groups, int chunks,
+                              bool channels_last, Accumulate<T>* parts) {
   using A = Accumulate<T>;
   const int tiles_x = (sizes.width + kSide - 1) / kSide, tiles_y = (sizes.height + kSide - 1) / kSide;
   const int group = blockIdx.x % groups;
@@ -226,22 +225,19 @@ void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bi
 // grad: (R, PH, PW, C), contiguous.
 template <typename T, int V>
 void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes,
-                     const Sampling<Accumulate<T>>& sampling, const Sizes& sizes, bool channels_last,
+                     const Sampling<Accumulate<T>>& sampling, const Request& request, bool channels_last,
                      const Tensor& output) {
   using A = Accumulate<T>;
+  const Sizes& sizes = request.sizes;
   const cudaStream_t stream = current_stream(output);
-  const int64_t groups = ceil_div(sizes.channels, kWarp * V);
-  const int64_t blocks = sizes.images * ceil_div(sizes.height, kSide) * ceil_div(sizes.width, kSide) * groups;
-  // Most boxes meet in the middle of an image: several waves even that out.
-  const int64_t slots = device_attribute(cudaDevAttrMultiProcessorCount) * kBlocks;
-  const int chunks = int(std::clamp<int64_t>(ceil_div(3 * slots, blocks), 1, 8));
+  const auto [groups, chunks, launch] = tile_blocks(request, V);
   const bool direct = chunks == 1 && std::is_same_v<T, A>;
   const int64_t size = sizes.images * sizes.channels * sizes.cells();
   const Tensor parts =
       direct ? output : allocate(output, {chunks, size}, accumulate_type(output.scalar_type()));
   auto* sums = parts.mutable_data_ptr<A>();
-  launch_kernel(backward_kernel<T, V>, blocks * chunks, kThreads, 0, stream, grad, boxes, sampling, sizes,
-                int(groups), chunks, channels_last, sums);
+  launch_kernel(roi_align_backward_kernel<T, V>, launch, stream, grad, boxes, sampling, sizes, groups, chunks,
+                channels_last, sums);
   if (!direct) {
     sum_parts(sums, chunks, size, output.mutable_data_ptr<T>(), stream);
   }
@@ -259,12 +255,12 @@ void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes
                      last.mutable_data_ptr<T>(), current_stream(grad));
   }
   const auto* values = last.const_data_ptr<T>();
-  constexpr int V = 16 / sizeof(Accumulate<T>);
-  if (sizes.channels % V == 0 && is_aligned(values, V * sizeof(T))) {
-    launch_backward<T, V>(values, ordered.view(), sampling, sizes, channels_last, output);
-  } else {
-    launch_backward<T, 1>(values, ordered.view(), sampling, sizes, channels_last, output);
-  }
+  const bool aligned = is_aligned(values, vector_of(sizeof(T)) * sizeof(T));
+  const Request request{sizes, sizeof(T), aligned, current_gpu()};
+  const auto launch = backward_kernel(request) == Backward::kVectors
+                          ? launch_backward<T, vector_of(sizeof(T))>
+                          : launch_backward<T, 1>;
+  launch(values, ordered.view(), sampling, request, channels_last, output);
 }
 
 }  // namespace detector::roi_align

@@ -2,6 +2,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include "../../roi_align.h"
+#include "../../roi_align_plan.h"
 #include "../roi/gather.cuh"
 #include "backward.cuh"
 
@@ -67,7 +68,8 @@ struct Cuda {
   static void forward(const Tensor& input, const Tensor& boxes, const Sizes& sizes,
                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
-    roi::gather<T>(input, boxes, sizes, Mean<A>{sampling}, to);
+    const Request request{sizes, sizeof(T), false, current_gpu()};
+    roi::gather<T>(forward_kernel(request), request, input, boxes, Mean<A>{sampling}, to);
   }
 
   template <typename T, typename A>

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "../../roi_align.h"
+#include "../../roi_align_plan.h"
 #include "../pack.cuh"
 #include "../reduce.cuh"
 #include "../roi/boxes.cuh"
 
 namespace detector::roi_align {
 
-constexpr int kSide = 8;  // cells of a tile, on both axes
 constexpr int kBins = 8;  // of an axis, whose weights are worked out together
 
 // One axis of a box. All lanes of a warp ask for weights together.
@@ -93,9 +93,6 @@ struct BoxWeights {
   AxisWeights<A, kSide> x;
   int64_t first;  // where the gradients of bin [0][0] lie
 };
-
-constexpr int kWarps = kSide;  // of a block, one for each row of a tile
-constexpr int kThreads = kWarps * kWarp;
 
 struct Tile {
   int row, column;  // the first

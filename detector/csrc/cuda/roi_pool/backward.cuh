@@ -13,13 +13,6 @@ using roi::Sizes;
 
 constexpr int kItems = 8;  // that a thread has on their way
 
-// The cells of an image cut into as few equal bands of at most `most` as there may be.
-struct Bands {
-  int number, size;
-  Bands(int64_t cells, int64_t most)
-      : number(int(ceil_div(cells, most))), size(int(ceil_div(cells, number))) {}
-};
-
 // The same bin of the same channel of some boxes, as it comes from memory.
 template <typename T>
 struct Items {
@@ -58,8 +51,8 @@ struct Walk {
 // and `output` the one that is not null is written.
 template <typename T, bool kOrdered>
 __global__ void __launch_bounds__(1024)
-    backward_kernel(const T* grad, const int32_t* argmax, roi::BoxesByImage<Accumulate<T>> boxes, Sizes sizes,
-                    int chunks, Bands bands, Accumulate<T>* parts, T* output) {
+    roi_pool_backward_kernel(const T* grad, const int32_t* argmax, roi::BoxesByImage<Accumulate<T>> boxes,
+                             Sizes sizes, int chunks, Bands bands, Accumulate<T>* parts, T* output) {
   using A = Accumulate<T>;
   const int band = blockIdx.x % bands.number, first_cell = band * bands.size;
   int rest = blockIdx.x / bands.number;
@@ -117,26 +110,23 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
     ordered.emplace(boxes, sizes);
   }
   const Tensor values = as_contiguous(grad), where = as_contiguous(argmax);
-  const int64_t channels = sizes.channels, cells = sizes.cells();
-  const auto kernel = ordered ? backward_kernel<T, true> : backward_kernel<T, false>;
-  const int64_t most = compiled_kernel(kernel).most_shared;
-  const Bands bands(cells, ExactSums<A>::most_cells(most));
-  const int64_t shared = ExactSums<A>::bytes(bands.size);
-  const int threads = 2 * shared > most ? 1024 : 512;
-  const int64_t slots = device_attribute(cudaDevAttrMultiProcessorCount) * (1024 / threads);
-  const int chunks = roi::chunks_for(channels * bands.number * sizes.images, slots, 0.1);
+  const int64_t cells = sizes.cells();
+  const Request request{sizes, sizeof(T), false, current_gpu()};
+  plan("roi_pool", kBackwardTable, request);
+  const Bands bands = bands_of(request);
+  const int chunks = bands.chunks;
   const bool direct = chunks == 1;
-  const Tensor parts =
-      direct ? output
-             : allocate(grad, {chunks, sizes.images, channels, cells}, accumulate_type(grad.scalar_type()));
+  const Tensor parts = direct ? output
+                              : allocate(grad, {chunks, sizes.images, sizes.channels, cells},
+                                         accumulate_type(grad.scalar_type()));
   auto* sums = static_cast<A*>(parts.mutable_data_ptr());  // unused where direct
   auto* to = output.mutable_data_ptr<T>();
-  launch_kernel(kernel, channels * bands.number * sizes.images * chunks, threads, shared, stream,
-                values.const_data_ptr<T>(), where.const_data_ptr<int32_t>(),
+  launch_kernel(ordered ? roi_pool_backward_kernel<T, true> : roi_pool_backward_kernel<T, false>,
+                bands.launch, stream, values.const_data_ptr<T>(), where.const_data_ptr<int32_t>(),
                 ordered ? ordered->view() : roi::BoxesByImage<A>{}, sizes, chunks, bands,
                 direct ? nullptr : sums, direct ? to : nullptr);
   if (!direct) {
-    sum_parts(sums, chunks, sizes.images * channels * cells, to, stream);
+    sum_parts(sums, chunks, sizes.images * sizes.channels * cells, to, stream);
   }
 }
 

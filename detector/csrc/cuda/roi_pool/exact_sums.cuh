@@ -1,6 +1,7 @@
 // Sums that are the same in whatever order their terms come: of integers of 64 bits, of 128 for doubles.
 #pragma once
 
+#include "../../roi_pool_plan.h"
 #include "../launch.cuh"
 #include "../reduce.cuh"
 
@@ -19,11 +20,7 @@ class ExactSums {
  public:
   using Integer = std::conditional_t<std::is_same_v<A, double>, __int128, int64_t>;
   static constexpr int kWords = sizeof(Integer) / sizeof(uint32_t);
-
-  static int64_t bytes(int64_t cells) {
-    return (kWords * (cells + kWarp) + ceil_div(cells + kWarp, 16)) * int64_t(sizeof(uint32_t));
-  }
-  static int64_t most_cells(int64_t bytes) { return (bytes - 4) * 4 / (16 * kWords + 1) - kWarp; }
+  static_assert(kWords == words_of_sum(sizeof(A)));
 
   // All threads call this and add().
   __device__ ExactSums(int cells, int64_t terms)

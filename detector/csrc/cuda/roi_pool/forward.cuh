@@ -160,9 +160,6 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
   }
 }
 
-template <int V>
-constexpr int kMostThreads = V > 2 ? 768 : 1024;  // for the registers
-
 template <typename T, int V>
 __global__ void __launch_bounds__(kMostThreads<V>)
     windows_kernel(roi::Features<T> input, ClassedBoxes boxes, Sizes sizes, int groups, int chunks,
@@ -200,19 +197,12 @@ __global__ void __launch_bounds__(kMostThreads<V>)
   }
 }
 
-// False, and nothing written, where the windows of V channels fit no block.
 template <typename T, int V>
-bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, float scale,
+void pool_windows(const Tensor& input, const Tensor& boxes, const Request& request, float scale,
                   const roi::Output<T>& output) {
+  const Sizes& sizes = request.sizes;
   const Grid grid{int(sizes.height), int(sizes.width)};
-  const int64_t shared = grid.size() * Windows<T, V>::kBytes;
-  const auto kernel = windows_kernel<T, V>;
-  if (shared > compiled_kernel(kernel).most_shared) {
-    if constexpr (V > 1) {
-      return pool_windows<T, V / 2>(input, boxes, sizes, scale, output);
-    }
-    return false;
-  }
+  const auto [groups, chunks, launch] = windows_blocks<V>(request);
   const cudaStream_t stream = current_stream(input);
   const Tensor rows = as_contiguous(boxes);
   const int64_t num_groups = sizes.images * kClasses, num_bins = sizes.boxes * 2 * pairs_of(sizes);
@@ -230,23 +220,8 @@ bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, 
                 GroupOf{box_groups}, int(sizes.boxes), int(num_groups), order, starts);
   launch_kernel(bins_kernel, blocks_for(num_bins, block_threads), block_threads, 0, stream, row, scale, sizes,
                 box_groups, order, grid, bin);
-  const int parts = shared > 100 * 1024 ? 1 : 2;  // of a processor
-  const int64_t groups = ceil_div(sizes.channels, V);
-  const int64_t slots = parts * device_attribute(cudaDevAttrMultiProcessorCount);
-  const int chunks = roi::chunks_for(groups * sizes.images, slots, 0.3);
-  launch_kernel(kernel, (sizes.images + 1) * groups * chunks, kMostThreads<V> / parts, shared, stream,
-                roi::Features<T>(input), ClassedBoxes{order, starts, bin}, sizes, int(groups), chunks,
-                output);
-  return true;
-}
-
-template <typename T>
-bool pool_windows(const Tensor& input, const Tensor& boxes, const Sizes& sizes, float scale,
-                  const roi::Output<T>& output) {
-  if (sizes.channels * sizes.bins() > std::numeric_limits<int32_t>::max()) {
-    return false;
-  }
-  return pool_windows<T, 4>(input, boxes, sizes, scale, output);
+  launch_kernel(windows_kernel<T, V>, launch, stream, roi::Features<T>(input),
+                ClassedBoxes{order, starts, bin}, sizes, groups, chunks, output);
 }
 
 }  // namespace detector::roi_pool

@@ -3,6 +3,7 @@
 
 #include "../../layout.h"
 #include "../../roi_pool.h"
+#include "../../roi_pool_plan.h"
 #include "../roi/gather.cuh"
 #include "backward.cuh"
 #include "forward.cuh"
@@ -57,13 +58,17 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
       using T = decltype(zero);
       using A = Accumulate<T>;
       const roi::Output<T> to{output.mutable_data_ptr<T>(), argmax.mutable_data_ptr<int32_t>(), false};
+      const Request request{sizes, sizeof(T), false, current_gpu()};
+      const int kernel = forward_kernel(request), gather = kernel - int(Forward::kGather);
       if constexpr (!std::is_same_v<T, double>) {
-        const bool worth_making = sizes.cells() >= 16 * sizes.bins();
-        if (worth_making && pool_windows<T>(input, boxes, sizes, A(spatial_scale), to)) {
-          return;
+        if (gather < 0) {
+          const auto pool = Forward(kernel) == Forward::kWindows4   ? pool_windows<T, 4>
+                            : Forward(kernel) == Forward::kWindows2 ? pool_windows<T, 2>
+                                                                    : pool_windows<T, 1>;
+          return pool(input, boxes, request, A(spatial_scale), to);
         }
       }
-      roi::gather<T>(input, boxes, sizes, Maximum<A>{A(spatial_scale)}, to);
+      roi::gather<T>(roi::Gather(gather), request, input, boxes, Maximum<A>{A(spatial_scale)}, to);
     });
   }
   return {output, argmax};

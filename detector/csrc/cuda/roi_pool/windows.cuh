@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../roi_pool.h"
+#include "../../roi_pool_plan.h"
 #include "../roi/gather.cuh"
 
 namespace detector::roi_pool {
@@ -89,23 +90,12 @@ struct alignas(8) Bin {
   __device__ bool is_long() const { return both() < first(); }
 };
 
-// How windows lie: a row of an odd number, so that bins below each other are in different banks, and of more
-// than one, so that `reciprocal` has 32 bits; then a window without a cell and one that is 0, which an empty
-// bin has.
-struct Grid {
-  int height, width;
-  C10_HOST_DEVICE int stride() const { return width > 1 ? width | 1 : 3; }
-  C10_HOST_DEVICE int nothing() const { return height * stride(); }
-  C10_HOST_DEVICE int zero() const { return nothing() + 1; }
-  C10_HOST_DEVICE int size() const { return nothing() + 2; }
-};
-
 // Maxima of windows of 2^y x 2^x cells, or as many as there are up to the border, and the cells where they
 // were found first. Without a value above the lowest float it is that.
 template <typename T, int V>
 class Windows {
  public:
-  static constexpr int64_t kBytes = StoredKeys<T, V>::kBytes;  // of a window
+  static_assert(StoredKeys<T, V>::kBytes == window_bytes(V, sizeof(T)));
 
   __device__ Windows(char* shared, const Grid& grid) : keys_(shared, grid.size()), grid_(grid) {
     if (threadIdx.x < 2) {

@@ -4,7 +4,7 @@
 // benchmarks/cases/trilinear_interpolate.py says what else was tried.
 #include <torch/csrc/stable/library.h>
 
-#include "../../trilinear_interpolate.h"
+#include "../../trilinear_interpolate_plan.h"
 #include "../launch.cuh"
 #include "../pack.cuh"
 #include "../reduce.cuh"
@@ -13,8 +13,6 @@ namespace detector::trilinear_interpolate {
 namespace {
 
 // ---- the kernels, whose threads walk rows of channels, a pack at a time, but for one ----
-
-constexpr int kThreads = 256;
 
 // How the threads of a grid share out rows of channels: `group` threads (a power of two) walk a row, and
 // where one pack each is not enough, `chunks` groups.
@@ -185,9 +183,6 @@ constexpr int kPack = sizeof(T) == 2 ? 4 : 16 / sizeof(T);
 template <typename T>
 constexpr int kForwardPack = sizeof(T) == 4 ? 2 : kPack<T>;
 
-// Of channels, up to which they are few.
-constexpr int64_t kFewBytes = 64;
-
 // Whether rows of this tensor, walked along its last dimension, can be read in packs of so many bytes.
 bool takes_packs(const Tensor& tensor, int64_t bytes) {
   const int64_t last = tensor.dim() - 1, size = tensor.element_size();
@@ -225,13 +220,15 @@ void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tenso
   const auto grad_view = matrix_view<T>(grad);
   const auto point_view = matrix_view<Accumulate<T>>(points);
   auto* to = grad_feats.mutable_data_ptr<T>();
+  const Request request{num_points, num_channels, sizeof(T)};
+  const auto kernel = FeatsKernel(plan("trilinear_interpolate", kFeatsTable, request));
   with_packs<T, kPackSize<T>>(grad, grad, [&](auto V) {
-    if (num_channels * int64_t(sizeof(T)) <= kFewBytes) {
-      const int packs = kCorners * num_channels / kPackSize<T>;
-      const dim3 threads(packs, kThreads / packs);
-      launch_kernel(backward_feats_few_kernel<V, T>, ceil_div(num_points, threads.y), threads, 0,
-                    current_stream(grad), grad_view, point_view, num_points, int(num_channels),
-                    1.f / num_channels, to);
+    if (kernel == FeatsKernel::kFew) {
+      const Launch launch = few_launch(request);
+      const int corners = kCorners * num_channels / kPackSize<T>;
+      const dim3 threads(corners, launch.threads / corners);
+      launch_kernel(backward_feats_few_kernel<V, T>, unsigned(launch.x), threads, 0, current_stream(grad),
+                    grad_view, point_view, num_points, int(num_channels), 1.f / num_channels, to);
     } else {
       const Shape shape = shape_of(num_points, num_channels, V, kThreads, true);
       launch_kernel(backward_feats_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),

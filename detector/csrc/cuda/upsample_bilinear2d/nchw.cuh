@@ -5,7 +5,6 @@
 
 namespace detector::upsample_bilinear2d {
 
-constexpr int kThreads = 256;
 constexpr int kFewTaps = 4;  // weights in registers: enough up to a factor of 2
 
 template <typename Index>
@@ -76,16 +75,11 @@ __global__ void __launch_bounds__(kThreads)
       [&](int i, const Pack<A, 1>& sum) { to[Index(i) * horizontal.in] = T(sum.values[0]); });
 }
 
-// Whether planes are made exactly twice as wide with half_pixel positions, by far the usual case.
-template <typename A>
-bool is_doubled(const Axis<A>& axis) {
-  return axis.out == 2 * axis.in && axis.scale == A(0.5) && axis.shift == A(0.5) && axis.in < 1 << 20;
-}
-
-// Then output columns 2 j - 1 ... 2 j + 2 touch input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack
-// of output columns and the input columns under it, and reads one more on each side; so each number is loaded
-// once and a quarter or half, and nothing passes through shared memory. One thread a pack of output columns,
-// a strip of input rows and a plane, in this order.
+// Of planes made exactly twice as wide with half_pixel positions output columns 2 j - 1 ... 2 j + 2 touch
+// input column j at 1/4, 3/4, 3/4 and 1/4. A thread has a pack of output columns and the input columns under
+// it, and reads one more on each side; so each number is loaded once and a quarter or half, and nothing
+// passes through shared memory. One thread a pack of output columns, a strip of input rows and a plane, in
+// this order.
 template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     backward_doubled(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, int planes, int strips,

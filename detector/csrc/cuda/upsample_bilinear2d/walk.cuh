@@ -2,7 +2,7 @@
 // share. Along the other axis, the `line`, it stands still; so its weights there are computed once.
 #pragma once
 
-#include "../../upsample_bilinear2d.h"
+#include "../../upsample_bilinear2d_plan.h"
 #include "../pack.cuh"
 
 namespace detector::upsample_bilinear2d {

@@ -1,11 +1,11 @@
-// Which boxes stay: settle_kernel. Their list: list_kernel.
+// Which boxes are kept: nms_chunk_kernel. Their list: nms_list_kernel.
 //
 // A block takes a chunk of the order. Its boxes may be suppressed by earlier ones of the chunk and of chunks
 // before that hold the same group: a chain. The block tests its boxes against all of its own and of the chunk
-// right before, whatever their fate, while it waits; of the chunks before that, only against those that stay,
-// which gather in a list as the chain is settled. What is left to do once the chunk before is settled is one
-// warp's work on bits. So the time of a test is rarely waited for, the number of tests is that of boxes by
-// boxes that stay, memory is linear, and the chains of different groups run side by side.
+// right before, whatever their fate, while it waits; of the chunks before that, only against those that are
+// kept, which gather in a list as the chain is decided. What is left to do once the chunk before is decided
+// is one warp's work on bits. So the time of a test is rarely waited for, the number of tests is that of
+// boxes by boxes that are kept, memory is linear, and the chains of different groups run side by side.
 #pragma once
 
 #include "chunk.cuh"
@@ -60,9 +60,9 @@ __device__ bool follow_list(Chunk<A>& chunk, const Order<A>& order, uint64_t* pr
   return alive;
 }
 
-// Of the alive boxes of a word those that stay: all that none of the open ones before can suppress stay at
-// once, and what they suppress is closed. At least the first open one is settled in a round.
-__device__ inline uint32_t settle_word(bool alive, uint32_t pairs) {
+// Of the alive boxes of a word those that are kept: all that none of the open ones before can suppress are,
+// at once, and what they suppress is closed. At least the first open one is decided in a round.
+__device__ inline uint32_t suppress_in_word(bool alive, uint32_t pairs) {
   uint32_t kept = 0, open = __ballot_sync(0xffffffffu, alive);
   while (open != 0) {
     kept |= __ballot_sync(0xffffffffu, alive && (pairs & (open | kept)) == 0);
@@ -72,13 +72,13 @@ __device__ inline uint32_t settle_word(bool alive, uint32_t pairs) {
   return kept;
 }
 
-// By one warp: which of the boxes of a chunk stay. A lane has a box of each word, `alive` a bit for each of
-// these; lane i gets word i of the boxes that stay.
-__device__ inline uint32_t settle_words(uint32_t alive, const uint32_t (*pairs)[kChunk]) {
+// By one warp: which of the boxes of a chunk are kept. A lane has a box of each word, `alive` a bit for each
+// of these; lane i gets word i of the boxes that are kept.
+__device__ inline uint32_t suppress_in_words(uint32_t alive, const uint32_t (*pairs)[kChunk]) {
   uint32_t kept_of_lane = 0;
 #pragma unroll
   for (int word = 0; word < kWords; ++word) {
-    const uint32_t kept = settle_word(alive >> word & 1, pairs[word][word * kWarp + lane_of_thread()]);
+    const uint32_t kept = suppress_in_word(alive >> word & 1, pairs[word][word * kWarp + lane_of_thread()]);
 #pragma unroll
     for (int later = word + 1; later < kWords; ++later) {
       alive &= ~(uint32_t((pairs[word][later * kWarp + lane_of_thread()] & kept) != 0) << later);
@@ -97,10 +97,10 @@ __device__ inline uint32_t bits_of_lane(const uint32_t* words) {
   return bits;
 }
 
-// By one warp: which of chunk.alive stay, into chunk.kept. `before`, of lane i, is word i of the chunk
+// By one warp: which of chunk.alive are kept, into chunk.kept. `before`, of lane i, is word i of the chunk
 // before.
 template <typename A>
-__device__ void settle_chunk(Chunk<A>& chunk, uint32_t before) {
+__device__ void suppress_in_chunk(Chunk<A>& chunk, uint32_t before) {
   const int lane = lane_of_thread();
   uint32_t alive = bits_of_lane(chunk.alive);
 #pragma unroll
@@ -111,7 +111,7 @@ __device__ void settle_chunk(Chunk<A>& chunk, uint32_t before) {
       alive &= ~(uint32_t((chunk.pairs[word][own * kWarp + lane] & kept) != 0) << own);
     }
   }
-  const uint32_t kept_of_lane = settle_words(alive, chunk.pairs + kWords);
+  const uint32_t kept_of_lane = suppress_in_words(alive, chunk.pairs + kWords);
   if (lane < kWords) {
     chunk.kept[lane] |= kept_of_lane;
   }
@@ -124,7 +124,7 @@ __device__ inline uint32_t await_word(uint64_t* words_of_chunk) {
     Shared shared(words_of_chunk[lane_of_thread()]);
     do {
       word = shared.load(cuda::memory_order_relaxed);
-    } while (word < kSettled);
+    } while (word < kDecided);
   }
   __syncwarp();
   return static_cast<uint32_t>(word);
@@ -140,12 +140,12 @@ struct Own {
   int size;         // of the chunk
 };
 
-// Settles the boxes that are `alive`. If the chunk's last group is among them, also tells the next chunk of
-// it: by words, then by the list. Groups that begin in the chunk wait for nothing; the first may go on from
-// another.
+// Decides on the boxes that are `alive`. If the chunk's last group is among them, also tells the next chunk
+// of it: by words, then by the list. Groups that begin in the chunk wait for nothing; the first may go on
+// from another.
 template <typename A>
-__device__ void settle(Chunk<A>& chunk, const Order<A>& order, const State& state, const Own<A>& own,
-                       bool alive, bool after_another, bool last_is_among) {
+__device__ void suppress(Chunk<A>& chunk, const Order<A>& order, const State& state, const Own<A>& own,
+                         bool alive, bool after_another, bool last_is_among) {
   if (threadIdx.x < kWords) {
     chunk.alive[threadIdx.x] = 0xffffffffu;
   }
@@ -156,11 +156,11 @@ __device__ void settle(Chunk<A>& chunk, const Order<A>& order, const State& stat
   }
   __syncthreads();
   if (warp_of_thread() == 0) {
-    settle_chunk(chunk, after_another ? await_word(state.words + (chunk.index - 1) * kWords) : 0);
+    suppress_in_chunk(chunk, after_another ? await_word(state.words + (chunk.index - 1) * kWords) : 0);
     __syncwarp();
     if (last_is_among && lane_of_thread() < kWords) {
       Shared(state.words[chunk.index * kWords + lane_of_thread()])
-          .store(kSettled | chunk.kept[lane_of_thread()], cuda::memory_order_relaxed);
+          .store(kDecided | chunk.kept[lane_of_thread()], cuda::memory_order_relaxed);
     }
     if (last_is_among && after_another && threadIdx.x == 0) {
       await_list(chunk, state.progress, chunk.index, INT64_MAX);
@@ -185,8 +185,8 @@ __device__ void settle(Chunk<A>& chunk, const Order<A>& order, const State& stat
 }
 
 template <typename A>
-__global__ void __launch_bounds__(kSettleThreads)
-    settle_kernel(Order<A> order, A threshold, State state, uint8_t* kept_of_slot) {
+__global__ void __launch_bounds__(kChunkThreads)
+    nms_chunk_kernel(Order<A> order, A threshold, State state, uint8_t* kept_of_slot) {
   __shared__ Chunk<A> chunk;
   if (threadIdx.x == 0) {
     chunk.index = atomicAdd(state.tickets, 1ull);  // in order, so that no block waits for one not yet running
@@ -220,14 +220,14 @@ __global__ void __launch_bounds__(kSettleThreads)
   __syncthreads();  // chunk.boxes are free
 
   if (!after_another || own.last_group > 0) {
-    settle(chunk, order, state, own, valid && !in_chain, false, true);
+    suppress(chunk, order, state, own, valid && !in_chain, false, true);
   }
   if (after_another) {
     bool alive = valid && in_chain;
     if (chunk.chain < first - kChunk) {
       alive = follow_list(chunk, order, state.progress, box, part, threshold, alive);
     }
-    settle(chunk, order, state, own, alive, true, own.last_group == 0);
+    suppress(chunk, order, state, own, alive, true, own.last_group == 0);
   }
   if (part == 0 && valid) {
     kept_of_slot[order.slots[place]] = chunk.kept[i / kWarp] >> lane_of_thread() & 1;
@@ -245,8 +245,8 @@ constexpr int kFlagsABlock = kListThreads * kFlagsAThread;
 // A block lists the kept boxes of its stretch of ranks, after those before, which it counts for itself: the
 // flags are few bytes, and no block waits for another. `flags` (size,), padded to 16 bytes, are 0 or 1.
 __global__ void __launch_bounds__(kListThreads)
-    list_kernel(const uint8_t* flags, const uint32_t* indices, int64_t size, const unsigned long long* count,
-                Answer answer) {
+    nms_list_kernel(const uint8_t* flags, const uint32_t* indices, int64_t size,
+                    const unsigned long long* count, Answer answer) {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *answer.count = *count;
   }
