@@ -35,7 +35,7 @@ from detector.utils.files import atomic_write, encode_image
 
 FOLDER = Path(__file__).parents[1] / "images"
 SIZE = {"width": 1000, "height": 700}  # pixels
-FRAME_MS, REVIEWED = 1100, 21  # of a frame; images before the pictures
+FRAME_MS, REVIEWED = 1100, 12  # of a frame; images before the pictures
 
 
 def main() -> None:

@@ -274,6 +274,14 @@ def test_a_drawn_box_has_the_class_of_the_least_sure_box(page, running: Running)
     assert labels == [BIRD, CAR, BIRD, CAR, BIRD]
 
 
+def test_a_corrected_class_is_not_that_of_the_next_box(page, running: Running) -> None:
+    drag(page, (310, 20), (390, 90))
+    page.keyboard.press("1")
+    drag(page, (205, 105), (310, 195))  # over the car
+    found = [(label, status) for label, _, status in boxes_of(saved(page, running))]
+    assert found == [(BIRD, "proposed"), (CAR, "accepted"), (BIRD, "proposed"), (BIRD, "accepted")]
+
+
 def test_a_box_around_a_part_replaces_it(page, running: Running) -> None:
     page.keyboard.press("1")
     drag(page, (5, 5), (195, 195))  # around a bird that was found too small

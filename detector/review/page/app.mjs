@@ -272,9 +272,9 @@ function decide(kind) {
 }
 
 function take(name) {
-  label = name;
-  picked = true;
   const box = selected && find(state, selected);
+  label = name;
+  picked = !box || box.label === name; // else it is the class of that box, not of what is drawn next
   if (box && box.label !== name) perform({ kind: "change", id: box.id, label: name });
   else if (current) refresh();
 }
