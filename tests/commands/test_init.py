@@ -232,7 +232,7 @@ def test_corrected_labels_are_told_and_taken_over(pictures, tmp_path, capsys):
 def test_nobody_is_told_to_remove_the_pictures(pictures, capsys, folder):
     assert main(["init", folder, "--output", "my pictures.yaml"]) == 2
     error = capsys.readouterr().err
-    assert "would have its tables in my pictures, where the pictures are" in error
+    assert "would have its tables in my pictures, which contains the pictures" in error
     assert "--output 'my pictures_config.yaml'" in error
     assert "remove" not in error
 
@@ -261,7 +261,7 @@ def test_drawn_boxes_are_carried_over_where_they_agree_with_the_labels(pictures,
     replace_table(Path("mine/val.jsonl"), drawn)
     changed = picture_name(rows[1].file)
     table.write_text(table.read_text().replace(f"{changed},{changed[:3]}", f"{changed},cat;dog"))
-    with pytest.warns(UserWarning, match=r"the boxes of 1 picture contradict the labels now .*\.bak"):
+    with pytest.warns(UserWarning, match=r"the boxes of 1 picture contradict the new labels .*\.bak"):
         starting.init_again(Path("mine.yaml"))
     after = {row.file: row for row in read_table(Path("mine/val.jsonl"))[0]}
     assert after[rows[0].file].boxes == (box,)

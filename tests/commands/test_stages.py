@@ -122,9 +122,9 @@ def test_keys_that_come_too_late_are_named(words, capsys) -> None:
         line for line in capsys.readouterr().err.splitlines() if "is finished and is kept" in line
     ]
     assert "run/model_final.pt is finished" in weak
-    assert "other keys: SOLVER.MAX_ITER: 2 -> 3; for a new one" in weak
+    assert "other keys: SOLVER.MAX_ITER: 2 -> 3; to train a new one" in weak
     assert "self_train/model_final.pt is finished" in student
-    assert "other keys: SELF_TRAIN.MAX_ITER: 2 -> 4; for a new one" in student
+    assert "other keys: SELF_TRAIN.MAX_ITER: 2 -> 4; to train a new one" in student
 
 
 def test_a_test_is_repeated_where_its_boxes_have_changed(words, tmp_path, capsys) -> None:
