@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.config import Settings, load_cfg, with_values
+from detector.config import Settings, load_cfg
 from detector.config.yaml_files import Overrides
 from detector.data.build import build_proposals, build_training_set, name_classes
 from detector.data.check import near_duplicates, read_all
@@ -28,8 +28,6 @@ from detector.utils.outputs import OutputFolder
 from detector.utils.progress import progress_bar
 
 FOLDS = 3
-# With losses that forgive lost tags, more of them were found on Toybox ("told" in benchmarks/wrong_tags.py).
-_MISSING, _FALSE = 0.3, 0.03
 _MANY = 0.05  # share of wrong tags from which training should know of them
 _SHOWN = 10  # doubted tags that are printed
 _PICTURES = 120  # and that the page shows
@@ -52,7 +50,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         device = start_run(cfg, folder / "check")
         training_set = build_training_set(cfg)
         dataset = training_set.dataset
-        cfg = doubtful(name_classes(cfg, dataset))
+        cfg = name_classes(cfg, dataset)
         build_proposals(cfg, dataset, training_set.proposals)
         if len(dataset) < 2 * FOLDS:
             raise UserError(f"{dataset.name} has {len(dataset)} images, expected at least {2 * FOLDS}")
@@ -86,18 +84,6 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
     if (hint := how_to_train(found)) != "":
         print(hint)
     return folder
-
-
-def doubtful(cfg: Settings) -> Settings:
-    """The config with losses that forgive wrong tags."""
-    data = cfg.datasets
-    return with_values(
-        cfg,
-        {
-            "DATASETS.MISSING_TAGS": max(data.missing_tags, _MISSING),
-            "DATASETS.FALSE_TAGS": max(data.false_tags, _FALSE),
-        },
-    )
 
 
 def trained_backbone(cfg: Settings, weights: Path) -> dict[str, Tensor] | None:
