@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from detector.config import Settings, load_cfg, with_values
+from detector.config import Settings, load_cfg
 from detector.config.yaml_files import Overrides
 from detector.data.build import build_proposals, build_training_set, name_classes
 from detector.data.check import near_duplicates, read_all
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.doubted_tags import DoubtedTag, encode_doubted_tags
+from detector.data.loader import is_large
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.summary import align
@@ -27,8 +28,6 @@ from detector.utils.outputs import OutputFolder
 from detector.utils.progress import progress_bar
 
 FOLDS = 3
-# Detectors that doubt tags are as good, and find more lost ones of Toybox (benchmarks/wrong_tags.py).
-_MISSING, _FALSE = 0.3, 0.03
 _MANY = 0.05  # share of wrong tags from which training should know of them
 _SHOWN = 10  # doubted tags that are printed
 _PICTURES = 120  # and that the page shows
@@ -51,7 +50,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         device = start_run(cfg, folder / "check")
         training_set = build_training_set(cfg)
         dataset = training_set.dataset
-        cfg = doubtful(name_classes(cfg, dataset))
+        cfg = name_classes(cfg, dataset)
         build_proposals(cfg.datasets, dataset, training_set.proposals)
         if len(dataset) < 2 * FOLDS:
             raise UserError(f"{dataset.name} has {len(dataset)} images, expected at least {2 * FOLDS}")
@@ -70,9 +69,8 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         ]
         table = outputs.write("tags.csv", encode_doubted_tags(tag for _, tag in doubted))
         summary = describe(found, [tag for _, tag in doubted])
-        page = tags_page(
-            dataset, doubted[:_PICTURES], f"{folder.name}: tags that are probably wrong", summary
-        )
+        shown = [each for each in doubted if not is_large(dataset, each[0])][:_PICTURES]
+        page = tags_page(dataset, shown, f"{folder.name}: tags that are probably wrong", summary)
         path = outputs.write("tags.html", page)
     print(f"\n{class_table(dataset, tags, found)}\n")
     for _, tag in doubted[:_SHOWN]:
@@ -86,18 +84,6 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
     if (hint := how_to_train(found)) != "":
         print(hint)
     return folder
-
-
-def doubtful(cfg: Settings) -> Settings:
-    """The config with losses that forgive wrong tags."""
-    data = cfg.datasets
-    return with_values(
-        cfg,
-        {
-            "DATASETS.MISSING_TAGS": max(data.missing_tags, _MISSING),
-            "DATASETS.FALSE_TAGS": max(data.false_tags, _FALSE),
-        },
-    )
 
 
 def trained_backbone(cfg: Settings, weights: Path) -> dict[str, Tensor] | None:
