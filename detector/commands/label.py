@@ -26,10 +26,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
     add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
     add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    what = f"{', '.join(FORMATS)}, may be repeated; or both splits to train from: {_TO_TRAIN}"
+    what = f"{', '.join(FORMATS)} (repeatable), or both splits to train from: {_TO_TRAIN}"
     choices = (*FORMATS, *TRAINING_FORMATS)
     add("--format", action="append", choices=choices, dest="formats", metavar="NAME", help=what)
-    what = "only N images, of all classes in turns, of those without boxes in the table"
+    what = "only N images without boxes, of all classes in turns"
     add("-n", "--count", type=int, metavar="N", help=what)
     add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
     add_threshold_option(parser)
