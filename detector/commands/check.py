@@ -10,6 +10,7 @@ Warnings name what will go wrong and what to do. The exit status is 2 where some
 run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
 """
 
+import shlex
 import statistics
 from argparse import ArgumentParser, Namespace
 from collections import Counter
@@ -308,4 +309,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     options.overrides += teacher_words(options)
     check(options.config_file, options.overrides)
+    first = shlex.join(["detector", "train", str(options.config_file), *options.overrides, "--quick"])
+    print(f"a first try in a third of the time: {first}")
     next_step("detector", "train", options.config_file, *options.overrides, "--to", "detector")
