@@ -17,7 +17,7 @@ from detector.utils.outputs import OutputFolder
 _READABLE_SIDE = 600  # pixels; images are enlarged by an integer factor to about this longest side
 _CELL = (320, 260)  # (width, height) of a picture on a sheet
 _SHEET_COLUMNS = 4
-_LEGEND = "solid: detected, with class and score      dashed: ground truth"
+_FOUND, _TRUE = "solid: detected, with class and score", "      dashed: ground truth"
 _PROPOSALS = 15  # drawn per image; all of them would hide it
 
 T = TypeVar("T")
@@ -90,7 +90,8 @@ def write_pictures(
         UserError: a file of that name exists and was not written by this command.
     """
     pictures = {}
-    for rank, index in enumerate(choose_images(detections, len(dataset.class_names), count), start=1):
+    chosen = choose_images(detections, len(dataset.class_names), count)
+    for rank, index in enumerate(chosen, start=1):
         picture = draw_detections(
             dataset.read_image(index),
             detections[index],
@@ -100,7 +101,9 @@ def write_pictures(
         )
         pictures[f"pictures/{rank:02d}_{Path(dataset.image_ids[index]).name}.png"] = picture
     if pictures:
-        pictures["pictures/overview.png"] = contact_sheet(list(pictures.values()), _LEGEND)
+        truth = any(dataset.annotation(index) is not None for index in chosen)
+        legend = _FOUND + (_TRUE if truth else "")
+        pictures["pictures/overview.png"] = contact_sheet(list(pictures.values()), legend)
     written = [outputs.write(name, encode_image(picture, "png")) for name, picture in pictures.items()]
     outputs.remove_earlier("pictures")
     return written

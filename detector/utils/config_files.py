@@ -43,7 +43,8 @@ def find_config(path: str | Path, folder: Path = _HERE) -> Path:
         return file / "config.yaml"
     if os.path.isdir(file) and file.suffix not in _SUFFIXES:
         raise ConfigError(
-            f"{file} is a folder without config.yaml: train first, or name a config file or a recipe"
+            f"{file} is a folder without config.yaml: train first, or name a config file or a recipe; "
+            "for a folder of pictures `detector init` writes one"
         )
     if os.path.exists(file) or file.suffix in _SUFFIXES:
         return file

@@ -209,8 +209,8 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
     labels, classes = _find_labels(rest, below, header, keys)
     if not labels and not classes:
         raise DataError(
-            f"{path}: none of its columns has the classes ({_shown(header, below)}); that of their "
-            "names needs the header `labels`, or each class a column with 0 and 1"
+            f"{path}: none of its columns has the classes ({_shown(header, below)}); give the "
+            "column with their names the header `labels`, or each class a column with 0 and 1"
         )
     zeros = (
         i
