@@ -16,7 +16,8 @@ from detector.layers._vmap import Rule, call_for_each, no_examples
 
 Op = TypeVar("Op", bound=Callable)
 # The forward-mode derivative of an op. It takes the function to call, the arguments of the op and their
-# tangents (None of what is no tensor), and returns the tangents of the outputs.
+# tangents (None of what is no tensor), and returns the tangents of the outputs (None of one that is marked as
+# not differentiable).
 Derivative = Callable[[Callable[..., Any], tuple, tuple], Any]
 
 
