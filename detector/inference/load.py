@@ -18,7 +18,7 @@ from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.inference.measured import stands_for
 from detector.inference.predictor import Predictor, WeakPredictor
-from detector.inference.results import ignored_keys
+from detector.inference.results import ignored_keys, unreliable
 from detector.inference.thresholds import ScoreThreshold, describe, find_thresholds
 from detector.modeling.build import build_postprocess
 from detector.self_training.build import Student, build_student_postprocess
@@ -71,6 +71,8 @@ def load(
         thresholds = find_thresholds(file, cfg.datasets.classes, score_threshold)
     if score_threshold == "auto":
         logger.info("thresholds  %s", describe(file, cfg.datasets.classes))
+        if doubt := unreliable(file.parent):
+            logger.warning("%s", doubt)
     network = restore_network(cfg, checkpoint, file, model)
     if ignored := ignored_keys(overrides, isinstance(network, Student)):
         logger.warning("%s", ignored)

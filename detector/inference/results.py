@@ -19,7 +19,7 @@ from detector.self_training.choose import agreement
 from detector.self_training.pseudo_set import find_pseudo_set
 from detector.structures import Annotation
 from detector.utils.config_files import run_folder
-from detector.utils.files import archive_digest, file_digest
+from detector.utils.files import archive_digest, file_digest, read_json
 from detector.utils.outputs import OutputFolder
 
 _LEARNED = 0.1  # the image AP of a learned class covers so much of the way from chance to 1
@@ -143,6 +143,18 @@ def image_label_warning(
     return (
         f"image AP is {mean:.0f}{worst}. Boxes are unreliable until labels are learned: train longer "
         f"(SOLVER.MAX_ITER){faster}, or draw some boxes (docs/troubleshooting.md, the labels are not learned)"
+    )
+
+
+def unreliable(folder: Path) -> str:
+    """What to say before the boxes of a tested run are used whose image labels are not learned; else ""."""
+    path = folder / "metrics.json"
+    mean = read_json(path, "metrics").get("image_mAP") if path.is_file() else None
+    if mean is None or mean >= LEARNED_WELL:
+        return ""
+    return (
+        f"image AP is {mean:.0f} in {path}: boxes are unreliable until labels are learned, and many "
+        "(docs/troubleshooting.md, the labels are not learned)"
     )
 
 

@@ -209,4 +209,4 @@ def write_figures(
     print(f"boxes     {thresholds.in_words(chosen, test_set.class_names)}")
     print(f"figures   {path}")
     if pictures:
-        print(f"pictures  {pictures[-1]}")
+        print(f"pictures  {pictures[-1]}: boxes that score more than {cfg.test.picture_score:g}")

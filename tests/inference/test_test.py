@@ -17,7 +17,7 @@ from detector.data.proposals.search import make_finder, propose
 from detector.data.reviewed import label_counts
 from detector.data.toybox import CLASSES, draw_toybox
 from detector.inference import test as testing
-from detector.inference.results import image_label_warning
+from detector.inference.results import image_label_warning, unreliable
 from detector.utils.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
@@ -168,3 +168,10 @@ def test_all_processes_return_the_metrics_of_each_test(run):
     first, second = json.loads((run / "metrics.json").read_text()), results[0][1]
     assert results == [(first, second)] * 2
     assert second["changed_keys"] == {"INPUT.TEST_SIZES": [48]}
+
+
+@pytest.mark.parametrize(("image_ap", "doubted"), [(None, False), (95.0, False), (82.0, True)])
+def test_boxes_of_a_run_that_has_not_learned_its_labels_are_doubted(tmp_path, image_ap, doubted):
+    assert unreliable(tmp_path) == ""  # not tested
+    (tmp_path / "metrics.json").write_text(json.dumps({"image_mAP": image_ap}))
+    assert ("image AP is 82" in unreliable(tmp_path)) is doubted
