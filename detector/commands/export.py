@@ -69,7 +69,7 @@ def export(
     count: int = 20,
     model: Model = "auto",
     int8: bool = False,
-) -> None:
+) -> Path:
     """Write the network of a run folder or checkpoint to the folder `export` beside the checkpoint.
 
     Args:
@@ -79,6 +79,9 @@ def export(
         count: how many of them.
         model: of a run folder, see :func:`detector.load`.
         int8: quantize a student in ONNX, see :func:`quantize_onnx`; its loss of AP is measured, not checked.
+
+    Returns:
+        the file.
 
     Raises:
         UserError: the file gives other figures than the model, and is not kept; or there is nothing to check
@@ -136,6 +139,7 @@ def export(
         write_example(outputs, predictor)
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
     print(f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}")
+    return path
 
 
 def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
@@ -315,5 +319,5 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    export(**vars(options))
-    print("next: run it, as docs/export.md shows")
+    example = export(**vars(options)).with_name(EXAMPLE)
+    print(f"next: run it, as {example if example.is_file() else 'docs/export.md'} shows")

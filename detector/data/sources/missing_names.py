@@ -60,7 +60,7 @@ def hints_on_missing(names: Sequence[str], index: PictureIndex, folder: Path, ta
             whole = "they are all" if both == len(bases) else f"{both} of them are"
             hints.append(f"{whole} in {place}: pass that folder instead of {folder}")
     if not hints and index.names:
-        hints.append(f"the names of existing pictures begin with {', '.join(index.names[:3])}")
+        hints.append(f"the first of the pictures are {', '.join(index.names[:3])}")
     if not index.names:
         hints.append(f"{folder} has no pictures: looked for {', '.join(IMAGE_SUFFIXES)}")
     return [*hints, "to leave these lines out, add --skip-missing to the command"]
