@@ -45,8 +45,8 @@ from methods import ROOT, compare
 from detector.config import load_cfg
 from detector.data.build import build_dataset, build_training_set
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.engine.build import build_precision
 from detector.engine.checkpoint import load_checkpoint
+from detector.engine.precision import Precision
 from detector.evaluation.wrong_tags import find_wrong_tags
 from detector.labeling.tag_scores import score_by_folds, score_images
 from detector.modeling.build import build_model
@@ -168,7 +168,7 @@ def write_scores(data_set: str, run: Path, how: str) -> None:
         model = build_model(cfg)
         model.load_state_dict(checkpoint["model"])
         every = range(len(training_set.dataset))
-        scores = score_images(cfg, model.to(device), training_set, every, build_precision(cfg, device))
+        scores = score_images(cfg, model.to(device), training_set, every, Precision(cfg.precision, device))
     else:
         weights = {
             name.removeprefix("backbone."): value

@@ -317,7 +317,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
     add("--skip-missing", action="store_true", help="leave out lines of a table whose picture is missing")
-    what = "auto (default), scene or picture; auto: by scene where file names tell and it divides well"
+    what = "auto (default): by scene where file names tell; scene; picture"
     add("--split-by", choices=SPLIT_BY, default="auto", metavar="WHAT", help=what)
     add("--tile", default="auto", metavar="N", help="INPUT.TILE, for large pictures (default: auto)")
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from itertools import islice
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
@@ -50,6 +50,7 @@ def map_in_processes(
     held: dict[Connection, int] = {}  # items of each worker
     with ExitStack() as at_end:
         at_end.callback(_end, processes, held)
+        resource_tracker.ensure_running()  # else the first process starts it, which unblocks the signals
         # Ctrl-C is for this process, which ends its workers: they start here, with the signal blocked. A kill
         # waits until they are started, as one that has got half of what it needs shows a traceback.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

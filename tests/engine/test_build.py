@@ -486,7 +486,12 @@ def test_boxes_are_of_the_likely_tags(make_cfg):
     images = SimpleNamespace(image_ids=["a"], labels=lambda index: torch.tensor([1.0, 0, 0]))
     training_set = TrainingSet(images, reviewed={}, hints={}, proposals=None)
     found = [
-        build_student.build_pseudo_boxes(make_cfg(*words), training_set, of_student=False)(0, scores)
+        build_student.build_pseudo_boxes(
+            make_cfg().self_train,
+            training_set,
+            of_student=False,
+            noise=build_model.build_tag_noise(make_cfg(*words).datasets),
+        )(0, scores)
         for words in ((), ("DATASETS.MISSING_TAGS", "0.3"))
     ]
     assert [sorted(each.labels.unique().tolist()) for each in found] == [[0], [0, 1]]

@@ -136,9 +136,9 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(make_proposals, pictures, 
 
 @pytest.fixture
 def started(toybox, tmp_path, monkeypatch):
-    """The command with two workers on 48 images, in a process group of its own, when one image is done.
+    """The command with two workers on 240 images, in a process group of its own, when some are done.
 
-    Each image is there four times, and is searched once by commands in this process.
+    Each image is there twenty times, and is searched once by commands in this process.
     """
     search, known = module.search, {}
 
@@ -150,7 +150,7 @@ def started(toybox, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "search", search_once)
     images = tmp_path / "images"
     images.mkdir()
-    for copy in range(4):
+    for copy in range(20):
         for path in (toybox / "JPEGImages").iterdir():
             shutil.copy(path, images / f"{copy}{path.name}")
     arguments = ["--images", images, "--output", tmp_path / "out.npz", *SEARCH, "--workers", 2]
@@ -201,7 +201,7 @@ def test_workers_end_with_a_parent_that_is_killed_and_its_lock_is_free(
     started.wait(timeout=60)
     wait_until(lambda: not is_alive(started.pid), seconds=20)
     make_proposals(*arguments)
-    assert len(load_proposals(tmp_path / "out.npz")) == 48
+    assert len(load_proposals(tmp_path / "out.npz")) == 240
     assert sorted(os.listdir(tmp_path)) == ["images", "out.npz"]
 
 

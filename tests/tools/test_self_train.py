@@ -46,7 +46,7 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(weak, command
     self_train, folder = command("self-train"), tmp_path / "run" / "self_train"
     with PRESS_CTRL_C:  # while it looks for pseudo boxes
         assert self_train(keys) == 130
-    assert "with --resume (resume=True in Python): it starts over" in capsys.readouterr().err
+    assert "the same command starts over, as there is no checkpoint yet" in capsys.readouterr().err
     assert self_train([*keys, "--resume"]) == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["method"] == "pcl + self-training"

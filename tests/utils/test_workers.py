@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +34,10 @@ def fail():
 def note(folder, item):
     (folder / str(item)).touch()
     return item
+
+
+def blocked_signals(item):
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 def wait_long(item):
@@ -76,3 +83,13 @@ def test_closing_it_ends_its_processes_at_once():
     began = time.monotonic()
     results.close()
     assert time.monotonic() - began < 20
+
+
+def test_workers_leave_ctrl_c_to_their_parent():
+    """Also the first processes of a program, with which multiprocessing starts one of its own."""
+    script = (
+        "from test_workers import *; print(list(map_in_processes(partial(begin, blocked_signals), [1], 1)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[[<Signals.SIGINT: 2>]]\n", "")
