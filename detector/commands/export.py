@@ -133,12 +133,11 @@ def export(
         "cpu_seconds": round(cpu_seconds, 1),
     }
     versions = {"detector": __version__, "torch": torch.__version__}
-    content = described | {"versions": versions, "format": form, "check": figures}
-    outputs.write(about, encode_json(content))
+    outputs.write(about, encode_json(described | {"versions": versions, "format": form, "check": figures}))
     if with_example:
         write_example(outputs, predictor)
-    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, ", end="")
-    print(f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}")
+    agrees = f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}"
+    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, {agrees}")
     return path
 
 

@@ -287,7 +287,7 @@ def test_pictures_that_are_missing_are_one_error(tmp_path):
     assert first == "labels.csv cannot be used as it is:"
     assert missing.startswith("  9 lines: no such picture is below ")
     assert missing.endswith(": 'no0.jpg' (line 5), 'no1.jpg' (line 6), 'no2.jpg' (line 7), ... and 6 more")
-    assert hint.endswith("existing pictures begin with a.JPG, below/b.jpg, c.png")
+    assert hint.endswith("the first of the pictures are a.JPG, below/b.jpg, c.png")
     assert switch.endswith("add --skip-missing to the command")
     with pytest.warns(
         UserWarning, match=r"9 lines are left out because there is no such picture: no0\.jpg, "
