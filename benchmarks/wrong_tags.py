@@ -50,6 +50,7 @@ from detector.engine.precision import Precision
 from detector.evaluation.wrong_tags import find_wrong_tags
 from detector.labeling.tag_scores import score_by_folds, score_images
 from detector.modeling.build import build_model
+from detector.self_training.student import backbone_of
 from detector.utils.distributed import find_device
 from detector.utils.reproducibility import package_version
 
@@ -170,11 +171,7 @@ def write_scores(data_set: str, run: Path, how: str) -> None:
         every = range(len(training_set.dataset))
         scores = score_images(cfg, model.to(device), training_set, every, Precision(cfg.precision, device))
     else:
-        weights = {
-            name.removeprefix("backbone."): value
-            for name, value in checkpoint["model"].items()
-            if name.startswith("backbone.")
-        }
+        weights = backbone_of(checkpoint["model"])
         scores = score_by_folds(
             *(cfg, training_set, device),
             folds=FOLDS,

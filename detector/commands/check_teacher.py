@@ -31,7 +31,7 @@ _MOST = 300  # images whose boxes are compared with those of the weak detector
 _PICTURES = 12
 _LEGEND = "solid: the teacher's, with class and score      dashed: ours"
 _MEANING = {
-    "alone": "its boxes are good where the tags show the class: ours add nothing",
+    "alone": "its boxes are good where the tags show the class: ours add little",
     "with tags": "train with --teacher: the tags filter and complete its boxes",
     "not": "its boxes are few, no better than chance, or in the wrong places: train from tags",
 }

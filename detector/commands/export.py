@@ -318,5 +318,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
-    example = export(**vars(options)).with_name(EXAMPLE)
-    print(f"next: run it, as {example if example.is_file() else 'docs/export.md'} shows")
+    file = export(**vars(options))
+    example = file.with_name(EXAMPLE)  # of a student in ONNX
+    shown = example if file.suffix == ".onnx" and example.is_file() else "docs/export.md"
+    print(f"next: run it, as {shown} shows")

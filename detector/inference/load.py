@@ -71,7 +71,7 @@ def load(
         thresholds = find_thresholds(file, cfg.datasets.classes, score_threshold)
     if score_threshold == "auto":
         logger.info("thresholds  %s", describe(file, cfg.datasets.classes))
-        if doubt := unreliable(file.parent):
+        if doubt := unreliable(file):
             logger.warning("%s", doubt)
     network = restore_network(cfg, checkpoint, file, model)
     if ignored := ignored_keys(overrides, isinstance(network, Student)):

@@ -146,11 +146,14 @@ def image_label_warning(
     )
 
 
-def unreliable(folder: Path) -> str:
-    """What to say before the boxes of a tested run are used whose image labels are not learned; else ""."""
-    path = folder / "metrics.json"
-    mean = read_json(path, "metrics").get("image_mAP") if path.is_file() else None
+def unreliable(weights: Path) -> str:
+    """What to say before using the boxes of a checkpoint that has not learned its labels; else ""."""
+    path = weights.parent / "metrics.json"
+    metrics = read_json(path, "metrics") if path.is_file() else {}
+    mean = metrics.get("image_mAP")
     if mean is None or mean >= LEARNED_WELL:
+        return ""
+    if metrics.get("weights_sha256") != file_digest(weights):  # trained again since
         return ""
     return (
         f"image AP is {mean:.0f} in {path}: boxes are unreliable until labels are learned, and many "

@@ -135,6 +135,7 @@ def find_pseudo_boxes(
 
 
 def _write(cfg: Settings, training_set: TrainingSet, boxes: Mapping[int, Detections], root: Path) -> None:
+    """The boxes of all images, by index, as the new data set `root`; the main process writes it."""
     dataset = training_set.dataset
     if is_main():
         write_pseudo_set(

@@ -1,6 +1,6 @@
 """How a student is trained: on the pseudo boxes of a folder, or on what the average of its weights finds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,7 @@ def train_detector(
         reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg.self_train) else ()
         model = build_student(cfg).to(device)
         if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
-            model.backbone.body.load_state_dict(backbone_of(found_by))
+            model.backbone.body.load_state_dict(backbone_of(load_checkpoint(found_by)["model"]))
         if cfg.self_train.strong_views:
             model.register_forward_pre_hook(distort_images)
     images = BoxDataset(
@@ -78,9 +78,8 @@ def train_detector(
     _train(cfg, folder, device, model, images, source, factors)
 
 
-def backbone_of(weights: Path) -> dict[str, Tensor]:
-    """The weights of a weak detector's backbone, or of a student's below its pyramid."""
-    saved = load_checkpoint(weights)["model"]
+def backbone_of(saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of the weights of a weak detector those of its backbone, of a student's those below its pyramid."""
     prefix = "backbone.body." if any(key.startswith("backbone.body.") for key in saved) else "backbone."
     return {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
 

@@ -19,6 +19,7 @@ from detector.data.toybox import CLASSES, draw_toybox
 from detector.inference import test as testing
 from detector.inference.results import image_label_warning, unreliable
 from detector.utils.errors import UserError
+from detector.utils.files import file_digest
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
 
@@ -172,6 +173,11 @@ def test_all_processes_return_the_metrics_of_each_test(run):
 
 @pytest.mark.parametrize(("image_ap", "doubted"), [(None, False), (95.0, False), (82.0, True)])
 def test_boxes_of_a_run_that_has_not_learned_its_labels_are_doubted(tmp_path, image_ap, doubted):
-    assert unreliable(tmp_path) == ""  # not tested
-    (tmp_path / "metrics.json").write_text(json.dumps({"image_mAP": image_ap}))
-    assert ("image AP is 82" in unreliable(tmp_path)) is doubted
+    weights = tmp_path / "model_final.pt"
+    weights.write_bytes(b"weights")
+    assert unreliable(weights) == ""  # not tested
+    metrics = {"image_mAP": image_ap, "weights_sha256": file_digest(weights)}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    assert ("image AP is 82" in unreliable(weights)) is doubted
+    weights.write_bytes(b"others")  # trained again, and not tested
+    assert unreliable(weights) == ""
