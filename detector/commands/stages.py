@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from detector.commands.effort import as_words, choose_recipe, chosen_before
 from detector.commands.forecast import announce
 from detector.commands.propose import make_proposals
 from detector.commands.self_train import self_train_and_test
@@ -20,8 +21,7 @@ from detector.engine.checkpoint import load_checkpoint
 from detector.engine.resuming import last_step
 from detector.engine.run_folder import check_class_names, check_same_data
 from detector.engine.train import train
-from detector.evaluation.summary import write_json
-from detector.inference.results import LEARNED_WELL, results_key
+from detector.inference.results import results_key
 from detector.inference.test import evaluate
 from detector.reporting.build import is_current, write_report
 from detector.self_training.pseudo_boxes import learned_from_others
@@ -34,53 +34,6 @@ logger = logging.getLogger(__name__)
 
 _CPU = torch.device("cpu")
 _ENOUGH = 30.0  # seconds of stages that tell how fast the machine is
-
-
-def run_with_effort(
-    config_file: str | Path, overrides: Sequence[str], to: Literal["weak", "detector"], effort: int
-) -> Path:
-    """:func:`run_stages`; an effort of 2 repeats it with faster learning rates where the config fails.
-
-    It fails where the weak detector does not learn the image labels: its image AP on the test split, for
-    which no boxes are read, is below LEARNED_WELL (docs/RESULTS.md measures this rule). Then the stages are
-    run again in OUTPUT_DIR/faster with the keys of :func:`faster`. OUTPUT_DIR/choice.json says what was seen
-    and chosen.
-
-    Returns:
-        the run folder of the detector that was chosen.
-
-    Raises:
-        UserError, OSError: as :func:`run_stages`.
-    """
-    if effort == 1:
-        return run_stages(config_file, overrides, to)
-    folder = run_stages(config_file, overrides, "weak")
-    cfg = load_cfg(config_file, overrides)
-    with process_group(_CPU, LONG_WAIT):  # only the main process surely finds what it has written
-        image_ap = gather(read_json(folder / "metrics.json")["image_mAP"] if is_main() else None)[0]
-    chosen = faster(cfg) if image_ap is not None and image_ap < LEARNED_WELL else {}
-    words = [str(word) for pair in chosen.items() for word in pair]
-    if is_main():
-        reason = _reason(cfg, image_ap, words)
-        print(f"effort {effort}: {reason}", flush=True)
-        write_json(folder / "choice.json", {"image_mAP": image_ap, "chosen": chosen, "reason": reason})
-    if not chosen:
-        return run_stages(config_file, overrides, to)
-    return run_stages(config_file, [*overrides, *words, "OUTPUT_DIR", str(folder / "faster")], to)
-
-
-def faster(cfg: Settings) -> dict[str, Any]:
-    """Twice the steps and the rate, the backbone as fast as the head; {}: it is so already."""
-    solver = cfg.solver
-    if solver.backbone_lr_factor >= 1:
-        return {}
-    keys: dict[str, Any] = {
-        "SOLVER.BACKBONE_LR_FACTOR": 1.0,
-        "SOLVER.BASE_LR": 2 * solver.base_lr,
-        "SOLVER.MAX_ITER": 2 * solver.max_iter,
-    }
-    later = {"SOLVER.STEPS": [2 * step for step in solver.steps]}
-    return keys | (later if solver.schedule == "step" else {})
 
 
 def quick(cfg: Settings) -> dict[str, Any]:
@@ -116,20 +69,12 @@ def _smaller(side: int) -> int:
     return max(32, round(side * 4 / 5 / 16) * 16)
 
 
-def _reason(cfg: Settings, image_ap: float | None, words: Sequence[str]) -> str:
-    split = cfg.datasets.test_split
-    if image_ap is None:
-        return f"no image of {split} shows a class, so whether the labels are learned cannot be measured"
-    found = f"image AP {image_ap:.1f} on {split}"
-    if image_ap >= LEARNED_WELL:
-        return f"{found}: the labels are learned, so the config is kept"
-    if not words:
-        return f"{found} is below {LEARNED_WELL:g}, but the backbone learns as fast as the head already"
-    return f"{found} is below {LEARNED_WELL:g}: the labels are not learned; continues with {' '.join(words)}"
-
-
 def run_stages(
-    config_file: str | Path, overrides: Sequence[str] = (), to: Literal["weak", "detector"] = "detector"
+    config_file: str | Path,
+    overrides: Sequence[str] = (),
+    to: Literal["weak", "detector"] = "detector",
+    *,
+    effort: Literal[1, 2] = 1,
 ) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
@@ -139,6 +84,8 @@ def run_stages(
 
     Args:
         to: "weak" ends with the test of the weak detector.
+        effort: 2 changes the recipe where the weak detector has not learned the tags, and begins again with
+            :func:`detector.commands.effort.other_recipe`.
 
     Returns:
         the run folder, which stands for the Faster R-CNN of self-training where that was trained.
@@ -147,6 +94,8 @@ def run_stages(
         UserError, OSError: of any stage; or the run folder holds a detector of another config.
     """
     cfg = load_cfg(config_file, overrides)
+    if effort == 2 and (chosen := _together(lambda: chosen_before(Path(cfg.output_dir)))):
+        return run_stages(config_file, [*overrides, *as_words(chosen)], to)
     folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
     weak, student = folder / "model_final.pt", folder / "self_train"
     config = str(config_file)
@@ -192,7 +141,21 @@ def run_stages(
         if not done:
             run()
             expected += seconds.get(name, 0.0)
+        if (
+            (name, effort) == ("test", 2)
+            and not student.exists()
+            and (chosen := _together(lambda: choose_recipe(folder)))
+        ):
+            return run_stages(config_file, [*overrides, *as_words(chosen)], to)
     return folder
+
+
+def _together(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What the main process finds; only it surely sees what it has written."""
+    with process_group(_CPU, LONG_WAIT):
+        with sync_errors():
+            found = find() if is_main() else {}
+        return gather(found)[0]
 
 
 def _left_to_do(results: Mapping[str, Path]) -> dict[str, int]:

@@ -11,7 +11,7 @@ import shlex
 from argparse import ArgumentParser, Namespace
 
 from detector.commands.hints import hint_to_predict
-from detector.commands.stages import quick, run_with_effort
+from detector.commands.stages import quick, run_stages
 from detector.config import load_cfg
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
@@ -32,8 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "a first try in minutes, of lower AP, in OUTPUT_DIR_quick (--to detector)"
     add("--quick", action="store_true", help=what)
     add_teacher_option(parser)
-    what = "2: where tags are learned badly, try faster rates, too, in twice the time"
-    add("--effort", type=int, choices=(1, 2), default=1, help=what)
+    what = "1: keep the recipe where it does not learn the tags; 2 (default): begin again with another"
+    add("--effort", type=int, choices=(1, 2), help=what)
     add_verbose_option(parser)
 
 
@@ -44,12 +44,13 @@ def run(options: Namespace) -> None:
         options.to = options.to or "detector"
         keys = quick(load_cfg(options.config_file, options.overrides))
         options.overrides = [str(word) for pair in keys.items() for word in pair] + options.overrides
-    if options.effort > 1 and not options.to:
+    if options.effort and not options.to:
         raise UserError("--effort chooses by the test of the weak detector: add --to weak or --to detector")
     if options.verbose or options.to:
         setup_logging(console=STEP if options.verbose else PROGRESS)
     if options.to:
-        folder = run_with_effort(options.config_file, options.overrides, options.to, options.effort)
+        effort = options.effort or (1 if options.quick else 2)
+        folder = run_stages(options.config_file, options.overrides, options.to, effort=effort)
         print_how_to_measure(folder)
         if options.quick:
             whole = shlex.join(["detector", "train", *given, "--to", "detector"])

@@ -11,12 +11,14 @@ from tiny_training import CONFIG, tiny_words
 
 import detector
 from detector.commands import stages
+from detector.commands.effort import as_words, choose_recipe, chosen_before
 from detector.commands.main import main
 from detector.commands.propose import make_proposals
 from detector.config import Settings, dump_cfg, load_cfg
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.utils.errors import ConfigError
 
+SLOW = ("SOLVER.BACKBONE_LR_FACTOR", "0.2")
 STAGES = ("propose", "train", "test", "self-train", "report")
 
 
@@ -85,13 +87,12 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("effort", [1, 2])
 def test_two_processes_share_each_stage(words, tmp_path, effort) -> None:
-    words += ["SOLVER.IMAGES_PER_BATCH", "1", "SOLVER.BACKBONE_LR_FACTOR", "0.2"]
+    words += ["SOLVER.IMAGES_PER_BATCH", "1", *SLOW]
     command = ["train", CONFIG, *words, "--to", "detector", "--effort", str(effort)]
     statuses, text, errors = run_command_in_two_processes(command)
     tried = [*STAGES[:3], *STAGES]  # two steps do not teach labels
     assert (statuses, listed_stages(text)) == ([0, 0], list(STAGES) if effort == 1 else tried), errors
-    run = tmp_path / "run" / ("" if effort == 1 else "faster")
-    assert (run / "self_train" / "report.html").is_file()
+    assert (tmp_path / "run" / "self_train" / "report.html").is_file()
 
 
 def test_the_time_left_follows_the_stages_that_are_done(words, monkeypatch, capsys) -> None:
@@ -151,67 +152,82 @@ def test_a_test_is_repeated_where_its_boxes_have_changed(words, tmp_path, capsys
         assert [line.split(", ")[1].split()[0] for line in lines] == expected
 
 
+FASTER = {"SOLVER.BACKBONE_LR_FACTOR": 1.0, "SOLVER.BASE_LR": 0.002, "SOLVER.MAX_ITER": 4}
+HEADS = {"MODEL.MIL_BACKGROUND": True, "MODEL.IMAGE_HEAD": True}
+
+
 @pytest.mark.parametrize(
-    ("image_ap", "factor", "chosen"),
-    [(84.8, 0.2, True), (90.0, 0.2, False), (84.8, 1.0, False), (None, 0.2, False)],
+    ("image_ap", "keys", "chosen"),
+    [
+        (84.8, [], FASTER),
+        (90.0, [], {}),
+        (None, [], {}),
+        (84.8, ["SOLVER.BACKBONE_LR_FACTOR", "1.0"], {}),
+        (84.8, ["SOLVER.SCHEDULE", "step", "SOLVER.STEPS", "(1,)"], FASTER | {"SOLVER.STEPS": [2]}),
+        (84.8, ["DATASETS.CLASSES", "['fish',]"], FASTER | HEADS),
+        (84.8, ["DATASETS.CLASSES", "['fish',]", "SOLVER.BACKBONE_LR_FACTOR", "1.0"], HEADS),
+    ],
 )
-def test_effort_tries_faster_rates_where_labels_are_not_learned(
-    words, tmp_path, monkeypatch, capsys, image_ap, factor, chosen
-) -> None:
-    calls = []
-
-    def made(config: str, overrides: list[str], to: str) -> Path:
-        calls.append((load_cfg(config, overrides), to))
-        folder = Path(calls[-1][0].output_dir)
-        folder.mkdir(exist_ok=True)
-        (folder / "config.yaml").write_text(dump_cfg(calls[-1][0]))
-        (folder / "metrics.json").write_text(json.dumps({"image_mAP": image_ap}))
-        return folder
-
-    monkeypatch.setattr(stages, "run_stages", made)
-    words += ["SOLVER.BACKBONE_LR_FACTOR", str(factor), "SOLVER.BASE_LR", "0.001"]
-    assert main(["train", str(CONFIG), *words, "--to", "detector", "--effort", "2"]) == 0
-    assert [to for _, to in calls] == ["weak", "detector"]
-    solver, folder = calls[1][0].solver, Path(calls[1][0].output_dir)
-    rates = solver.base_lr, solver.backbone_lr_factor, solver.max_iter
-    assert rates == ((0.002, 1.0, 4) if chosen else (0.001, factor, 2))
-    assert folder == tmp_path / "run" / ("faster" if chosen else "")
-    seen = json.loads((tmp_path / "run" / "choice.json").read_text())
-    assert (seen["image_mAP"], bool(seen["chosen"])) == (image_ap, chosen)
-    text = capsys.readouterr().out
-    assert f"effort 2: {seen['reason']}" in text
-    assert f"detector predict {folder} " in text
+def test_another_recipe_where_tags_are_not_learned(words, tmp_path, capsys, image_ap, keys, chosen) -> None:
+    cfg = load_cfg(CONFIG, [*words, "SOLVER.BACKBONE_LR_FACTOR", "0.2", "SOLVER.BASE_LR", "0.001", *keys])
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(dump_cfg(cfg))
+    (run / "metrics.json").write_text(json.dumps({"image_mAP": image_ap}))
+    assert choose_recipe(run) == chosen
+    assert chosen_before(run) == chosen
+    seen = json.loads((run / ("first" if chosen else "") / "choice.json").read_text())
+    assert (seen["image_mAP"], seen["chosen"]) == (image_ap, chosen)
+    assert f"recipe: {seen['reason']}" in capsys.readouterr().out
+    assert (run / "metrics.json").exists() is not bool(chosen)
+    load_cfg(run, as_words(chosen))  # a run folder stays a config, and the keys are valid
 
 
-def test_steps_at_which_the_rate_falls_move_with_the_length(words) -> None:
-    words += ["SOLVER.BACKBONE_LR_FACTOR", "0.2", "SOLVER.SCHEDULE", "step", "SOLVER.STEPS", "(1,)"]
-    cfg = load_cfg(CONFIG, words)
-    later = [str(word) for pair in stages.faster(cfg).items() for word in pair]
-    solver = load_cfg(CONFIG, [*words, *later]).solver
-    assert (solver.steps, solver.max_iter) == ((2,), 4)
+def test_what_was_set_aside_in_part_is_set_aside_by_the_next_call(words, tmp_path, monkeypatch) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(dump_cfg(load_cfg(CONFIG, [*words, *SLOW])))
+    (run / "metrics.json").write_text(json.dumps({"image_mAP": 50.0}))
+    rename, left = Path.rename, iter([True, False])
+    monkeypatch.setattr(Path, "rename", lambda self, to: rename(self, to) if next(left, True) else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        choose_recipe(run)
+    chosen = chosen_before(run)
+    assert chosen["SOLVER.MAX_ITER"] == 4
+    assert {path.name for path in (run / "first").iterdir()} == {"config.yaml", "metrics.json", "choice.json"}
 
 
-def test_effort_is_resumed_and_its_detector_is_usable(words, tmp_path, capsys) -> None:
-    """Two steps do not teach labels, so both detectors are trained; the same call does nothing again."""
-    command = ["train", str(CONFIG), *words, "SOLVER.BACKBONE_LR_FACTOR", "0.2", "--to", "detector"]
-    assert main([*command, "--effort", "2"]) == 0
+def test_another_recipe_is_resumed_and_its_detector_is_that_of_the_run(words, tmp_path, capsys) -> None:
+    """Two steps do not teach tags, so both recipes are trained; the same call does nothing again."""
+    command = ["train", str(CONFIG), *words, *SLOW, "--to", "detector"]
+    assert main(command) == 0
     text = capsys.readouterr().out
     assert listed_stages(text) == [*STAGES[:3], *STAGES]
-    assert isinstance(detector.load(tmp_path / "run" / "faster").model, FasterRCNN)
-    assert main([*command, "--effort", "2"]) == 0
+    assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
+    assert (tmp_path / "run" / "first" / "model_final.pt").is_file()
+    assert main(command) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
-    assert len(lines) == 8
+    assert len(lines) == 5
     assert all("done:" in line for line in lines)
+
+
+def test_effort_1_keeps_the_recipe_and_so_does_a_student_that_has_begun(words, tmp_path, capsys) -> None:
+    command = ["train", str(CONFIG), *words, *SLOW, "--to", "detector"]
+    assert main([*command, "--effort", "1"]) == 0
+    assert main(command) == 0
+    assert "recipe:" not in capsys.readouterr().out
+    assert not (tmp_path / "run" / "first").exists()
 
 
 def test_quick_makes_less_of_everything_beside_the_whole_run(words, tmp_path, monkeypatch, capsys) -> None:
     calls = []
 
-    def made(config: str, overrides: list[str], to: str) -> Path:
+    def made(config: str, overrides: list[str], to: str, *, effort: int) -> Path:
+        assert effort == 1
         calls.append((load_cfg(config, overrides), to))
         return tmp_path / "nowhere"
 
-    monkeypatch.setattr(stages, "run_stages", made)
+    monkeypatch.setattr("detector.commands.train.run_stages", made)
     words += ["PROPOSALS.MODE", "quality", "SELF_TRAIN.TEACHER_STEPS", "5", "SOLVER.MAX_ITER", "300"]
     words += ["INPUT.TRAIN_SIZES", "(320,400)"]
     assert main(["train", str(CONFIG), *words, "--quick", "SELF_TRAIN.MAX_ITER", "7"]) == 0
