@@ -1,7 +1,7 @@
 """The notebooks of examples/: no outputs are committed, and their cells run from top to bottom.
 
-They run as scripts in this process, without Jupyter: a line of the shell is a call of `detector`, and `%pip` is
-left out.
+They run as scripts in this process, without Jupyter: a line of the shell is a call of `detector`, and `%pip`
+is left out.
 """
 
 import json
@@ -32,7 +32,7 @@ def cells(path: Path, kind: str) -> list[str]:
 
 
 def as_script(path: Path) -> str:
-    """The code cells, with `!command {value}`, in which IPython puts values, as `shell(f"command {value}")`."""
+    """The code cells, with a call of `shell` for each `!command`, in which IPython puts values, too."""
     text = "\n".join(cells(path, "code")).replace("\\\n", " ")
     text = re.sub(r"^%pip .*$", "", text, flags=re.M)
     return re.sub(r"^!(.*)$", r"shell(f'''\1''')", text, flags=re.M)
