@@ -147,7 +147,7 @@ def test_an_exported_fcos_finds_what_the_student_finds(
     onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
     run = make_run(tmp_path / "run")
     make_student(run, "SELF_TRAIN.DETECTOR", "fcos")
-    count, networks = 15, []  # tests/chaos draws others
+    count, networks = 6, []  # tests/chaos draws others
 
     def load_and_keep(form: str, path: Path) -> Network:
         networks.append(load_program(form, path))
@@ -204,6 +204,10 @@ def test_a_batch_for_export_is_a_batch_of_the_student(kind: str, tmp_path: Path)
     run = make_run(tmp_path / "run")
     make_student(run, "SELF_TRAIN.DETECTOR", kind)
     predictor = detector.load(run, "cpu", score_threshold=None)
+    if isinstance(
+        predictor.model, FasterRCNN
+    ):  # after training, hardly any place is likely to hold an object
+        predictor.model.rpn.head.cls_logits.bias.data.fill_(-9.0)
     network = make_network(predictor.model)
     equals_eager(network, predictor, [*SEVERAL, torch.zeros(3, 1, 1).byte()])
     equals_eager(network, predictor, SEVERAL[:1])

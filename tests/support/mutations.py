@@ -342,7 +342,6 @@ MUTATIONS = [
                 ("boxes[keep] * scale[index]", "boxes[keep]"),
                 ("images.shape[0]) < self.limits.max", "images.shape[0]) <= self.limits.max"),
                 ("batch) < network.post_nms_top_n()]", "batch) < 3]"),
-                (">= network.min_size)", ">= 9 * network.min_size)"),
                 ("append(likely, count, -torch.inf)", "append(likely, count)"),
                 ("group = torch.arange(batch * len(maps))", "group = 0 * torch.arange(batch * len(maps))"),
                 ("of[rows] * scores.shape[1] + labels", "labels"),
