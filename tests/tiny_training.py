@@ -26,7 +26,7 @@ def tiny_words(tmp_path: Path) -> list[str]:
         "SOLVER.MAX_ITER": 2,
         "SOLVER.WARMUP_ITERS": 0,
         "SOLVER.PICTURE_PERIOD": 0,
-        "TEST.PICTURES": 1,
+        "TEST.PICTURES": 0,
         "SELF_TRAIN.SIZES": (64,),
         "SELF_TRAIN.MAX_ITER": 2,
         "SELF_TRAIN.IMAGES_PER_BATCH": 2,

@@ -53,7 +53,7 @@ def overrides(toybox, tmp_path):
         "SOLVER.CHECKPOINT_PERIOD": 2,
         "SOLVER.LOG_PERIOD": 2,
         "SOLVER.PICTURE_PERIOD": 0,  # pictures take half of the time
-        "TEST.PICTURES": 1,
+        "TEST.PICTURES": 0,
     }
     return [str(word) for pair in values.items() for word in pair]
 

@@ -38,7 +38,7 @@ def write_found(path, dataset, names=CLASSES):
 @pytest.fixture
 def keys(overrides):
     words = ["SELF_TRAIN.SIZES", "(48,)", "SELF_TRAIN.MAX_ITER", "2", "SELF_TRAIN.IMAGES_PER_BATCH", "1"]
-    return ["--config-file", CONFIG, *overrides, *words, "SOLVER.MAX_ITER", "1", "TEST.PICTURES", "1"]
+    return ["--config-file", CONFIG, *overrides, *words, "SOLVER.MAX_ITER", "1"]
 
 
 @pytest.fixture
