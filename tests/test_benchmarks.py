@@ -47,7 +47,7 @@ def test_the_tables_of_host_times_are_generated_from_the_results() -> None:
 @pytest.mark.usefixtures("process_as_before")
 def test_the_schedule_is_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     script = next(path for path in FILES if path.name == "bench_schedule.py")
-    words = ["PRECISION", "float32", "--small", "--device", "cpu", "--steps", "5"]  # bf16 takes 30 s on a CPU
+    words = ["PRECISION", "float32", "--small", "--device", "cpu", "--steps", "2"]  # bf16 takes 30 s on a CPU
     words += ["--workers", "0", "--case", "batches of 2, sorted"]
     monkeypatch.setattr(sys, "argv", [str(script), *words])
     monkeypatch.syspath_prepend(str(script.parent))

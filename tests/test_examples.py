@@ -1,16 +1,17 @@
 """The notebooks of examples/: no outputs are committed, and their cells run from top to bottom.
 
-They run as scripts, without Jupyter: a line of the shell is a subprocess, and `%pip` is left out.
+They run as scripts in this process, without Jupyter: a line of the shell is a call of `detector`, and `%pip`
+is left out.
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import pytest
+
+from detector.commands.main import main
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -31,11 +32,16 @@ def cells(path: Path, kind: str) -> list[str]:
 
 
 def as_script(path: Path) -> str:
-    """The code cells, with `!command {value}` as IPython runs it."""
+    """The code cells, with a call of `shell` for each `!command`, in which IPython puts values, too."""
     text = "\n".join(cells(path, "code")).replace("\\\n", " ")
     text = re.sub(r"^%pip .*$", "", text, flags=re.M)
-    run = r"__import__('subprocess').run(f'''\1''', shell=True, check=True)"
-    return re.sub(r"^!(.*)$", run, text, flags=re.M)
+    return re.sub(r"^!(.*)$", r"shell(f'''\1''')", text, flags=re.M)
+
+
+def shell(command: str) -> None:
+    program, *words = shlex.split(command)
+    assert program == "detector"
+    assert main(words) == 0, command
 
 
 def test_each_notebook_has_a_shorter_form() -> None:
@@ -53,15 +59,12 @@ def test_outputs_are_stripped_and_colab_is_named(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("process_as_before", "not_announced")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_cells_run(path: Path, tmp_path: Path) -> None:
+def test_the_cells_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("detector.commands.propose.usable_cores", lambda: 1)  # a worker imports torch anew
     script = as_script(path)
     line, shorter = SHORTER[path.stem]
     assert script.count(line) == 1
-    (tmp_path / "cells.py").write_text(script.replace(line, shorter))
-    (tmp_path / "detector").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detector "$@"\n')
-    (tmp_path / "detector").chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    command = [sys.executable, "cells.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    exec(compile(script.replace(line, shorter), path.name, "exec"), {"__name__": "__main__", "shell": shell})

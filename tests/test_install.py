@@ -16,7 +16,7 @@ import detector.layers
 from detector import _C
 from detector.commands.demo import demo
 assert Path(_C.__file__).parent == Path(detector.__file__).parent
-keys = ["SOLVER.MAX_ITER", 2, "SELF_TRAIN.MAX_ITER", 1, "DATASETS.WORKERS", 0]
+keys = ["SOLVER.MAX_ITER", 2, "SELF_TRAIN.MAX_ITER", 1, "DATASETS.WORKERS", 0, "INPUT.TRAIN_SIZES", (64,)]
 print(detector.__file__, demo(Path("demo"), keys, train=6, test=3))
 """
 

@@ -1,5 +1,6 @@
 """The config of a training that takes seconds, on six drawn images."""
 
+import shutil
 from pathlib import Path
 
 from detector.data.toybox import draw_toybox
@@ -9,7 +10,10 @@ CONFIG = Path(__file__).parents[1] / "configs" / "toybox_pcl.yaml"
 
 def tiny_words(tmp_path: Path) -> list[str]:
     """KEY VALUE words after CONFIG; draws the images."""
-    draw_toybox(tmp_path / "toybox", train=4, test=2)
+    drawn = tmp_path.parent / "tiny_toybox"  # once for all tests of a process
+    if not drawn.exists():
+        draw_toybox(drawn, train=4, test=2)
+    shutil.copytree(drawn, tmp_path / "toybox")
     keys = {
         "DATASETS.ROOT": tmp_path / "toybox",
         "DATASETS.PROPOSALS": tmp_path / "proposals.npz",
@@ -21,6 +25,8 @@ def tiny_words(tmp_path: Path) -> list[str]:
         "MODEL.BOX_FEATURES.WIDTHS": (8,),
         "SOLVER.MAX_ITER": 2,
         "SOLVER.WARMUP_ITERS": 0,
+        "SOLVER.PICTURE_PERIOD": 0,
+        "TEST.PICTURES": 0,
         "SELF_TRAIN.SIZES": (64,),
         "SELF_TRAIN.MAX_ITER": 2,
         "SELF_TRAIN.IMAGES_PER_BATCH": 2,

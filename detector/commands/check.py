@@ -192,19 +192,19 @@ def findings(dataset: AnnotatedImages, truth: Sequence[Annotation], overlaps: Se
 
 def size_findings(cfg: Settings, dataset: AnnotatedImages, truth: Mapping[int, Annotation]) -> list[str]:
     """Whether objects are too small for the network, by ground-truth boxes or else those of self-training."""
-    boxes = [each.boxes for each in truth.values()]
+    boxes = [annotation.boxes for annotation in truth.values()]
     pseudo = Path(cfg.output_dir, "self_train", "pseudo", f"{cfg.datasets.train_split}.json")
     if not boxes and pseudo.is_file():
         found = [box.box for image in read_coco(pseudo) for box in image.boxes]
         boxes = [torch.tensor(found).reshape(-1, 4)]
-    sides = torch.cat([box_area(each).sqrt() for each in boxes]).tolist() if boxes else []
+    sides = torch.cat([box_area(of_image).sqrt() for of_image in boxes]).tolist() if boxes else []
     longest = statistics.median(max(dataset.image_size(i)) for i in range(len(dataset)))
     return tile_findings(dataset.name, longest, sides, max(cfg.input.test_sizes), cfg.input.tile)
 
 
 def leaked_images(train: Mapping[str, Pixels], test: Mapping[str, Pixels]) -> str:
     """A message where images of the test split are nearly in the training split, too; else ""."""
-    pairs = near_duplicates(*([each.sketch for each in split.values()] for split in (train, test)))
+    pairs = near_duplicates(*([pixels.sketch for pixels in split.values()] for split in (train, test)))
     if not pairs:
         return ""
     train_ids, test_ids = list(train), list(test)

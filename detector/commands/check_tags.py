@@ -55,7 +55,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         build_proposals(cfg.datasets, dataset, training_set.proposals)
         if len(dataset) < 2 * FOLDS:
             raise UserError(f"{dataset.name} has {len(dataset)} images, expected at least {2 * FOLDS}")
-        tags, known = (each.numpy() for each in tags_of(training_set))
+        tags, known = (values.numpy() for values in tags_of(training_set))
         for row, image_id in enumerate(dataset.image_ids):
             known[row] &= image_id not in training_set.reviewed  # a person has looked at it
         backbone = trained_backbone(cfg, folder / "model_final.pt")
@@ -70,7 +70,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         ]
         table = outputs.write("tags.csv", encode_doubted_tags(tag for _, tag in doubted))
         summary = describe(found, [tag for _, tag in doubted])
-        shown = [each for each in doubted if not is_large(dataset, each[0])][:_PICTURES]
+        shown = [(image, tag) for image, tag in doubted if not is_large(dataset, image)][:_PICTURES]
         page = tags_page(dataset, shown, f"{folder.name}: tags that are probably wrong", summary)
         path = outputs.write("tags.html", page)
     print(f"\n{class_table(dataset, tags, found)}\n")

@@ -62,7 +62,7 @@ def _check_teacher(cfg: Settings, outputs: OutputFolder) -> None:
         training_set = replace(training_set, teacher=seen)
     dataset, supports = training_set.dataset, None
     if compared is not None:
-        supports = [compared[each].said if each in compared else None for each in dataset.image_ids]
+        supports = [compared[name].said if name in compared else None for name in dataset.image_ids]
     trust = trust_of(training_set, supports)
     values = {
         name: of_class | tried.get(name, {}) for name, of_class in trust.describe(dataset.class_names).items()

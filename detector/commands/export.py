@@ -205,7 +205,7 @@ def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Ex
     made = made_images(paths, [(LEAST_SIDE, LEAST_SIDE), (LEAST_SIDE + 1, 200), (97, 50)])
     images: list[Path | Tensor] = [*paths, *made]
     views = [predictor.views(image) for image in images]
-    passes = [each.samples[0] for each in views if len(each.proposals)]
+    passes = [view.samples[0] for view in views if len(view.proposals)]
     batches = [[sample] for sample in passes] + [passes[:2]]  # images of two sizes, one of them padded
     inputs = [collate(batch).to(predictor.device).inputs for batch in batches if batch]
 
@@ -249,8 +249,8 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
                 own = index == number
                 pair = ours, Detections("", boxes[own], scores[own], labels[own])
                 both = [
-                    detection_differences(*each, side=max(image.shape), **options)
-                    for each in (pair, pair[::-1])
+                    detection_differences(*sides, side=max(image.shape), **options)
+                    for sides in (pair, pair[::-1])
                 ]
                 found.append((image, torch.cat(both)))
         return typical_difference(found)

@@ -145,16 +145,16 @@ def serve(
 
 def _listen(port: int | None) -> socket.socket:
     """A socket on this machine's own address, which no other machine reaches."""
-    tried = range(PORT, PORT + _PORTS) if port is None else [port]
-    for each in tried:
+    ports = range(PORT, PORT + _PORTS) if port is None else [port]
+    for number in ports:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((HOST, each))
+            listener.bind((HOST, number))
             listener.listen()  # before the address is printed: who opens it at once has to wait, no more
         except (OSError, OverflowError) as error:
             listener.close()
             reason = error
         else:
             return listener
-    raise UserError(f"port {tried[0]} cannot be used ({reason}): name another one with --port")
+    raise UserError(f"port {ports[0]} cannot be used ({reason}): name another one with --port")

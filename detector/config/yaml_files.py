@@ -3,9 +3,11 @@
 The keys and their meanings are declared in detector/config/settings.py.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +78,7 @@ def parse_yaml(text: str, source: str) -> dict:
             has fewer keys than its first line says; begins with `source`.
     """
     try:
-        content = yaml.load(text, _Loader)
+        content = copy.deepcopy(_load(text))
     except Exception as error:  # yaml's readers of numbers and dates raise many kinds
         raise ConfigError(f"{source} is not yaml: {' '.join(str(error).split())}") from None
     if content is None:
@@ -91,6 +93,11 @@ def parse_yaml(text: str, source: str) -> dict:
                 "or delete that line if you removed keys on purpose"
             )
     return content
+
+
+@lru_cache(maxsize=8)  # a command reads the same files several times, and each takes 20 ms
+def _load(text: str) -> Any:
+    return yaml.load(text, _Loader)
 
 
 def flatten(tree: Mapping, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -117,7 +117,10 @@ def _kill_workers(batches: Any) -> None:
 
 
 def _without_traceback(error: Exception) -> Exception:
-    """The error as a worker raised it: DataLoader puts the worker's traceback into its message."""
+    """The error as a worker raised it: DataLoader puts the worker's traceback into its message.
+
+    str(error) may lack the end of that, see :class:`UserError`.
+    """
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return kind(str(error).rpartition(f"\n{name}: ")[2].strip())
+    return kind(str(error.args[0]).rpartition(f"\n{name}: ")[2].strip())

@@ -128,7 +128,7 @@ class FasterRCNNNetwork(StudentNetwork):
             moves, anchors = take_rows(append(moves, count), rows), append(anchors[None], count)[0, rows]
             boxes.append(network.box_coder.decode_single(moves.flatten(0, 1), anchors.flatten(0, 1)))
             logits.append(best)
-        found = torch.stack([each.unflatten(0, (-1, count)) for each in boxes], dim=1)  # (B, L, N, 4)
+        found = torch.stack([of_map.unflatten(0, (-1, count)) for of_map in boxes], dim=1)  # (B, L, N, 4)
         group = torch.arange(batch * len(maps)).repeat_interleave(count)  # of each image and map
         index = torch.arange(batch).repeat_interleave(len(maps) * count)
         found, scores = (

@@ -80,7 +80,7 @@ def score_by_folds(
             step(iteration, batches, check=iteration % cfg.solver.log_period == 0 or iteration == steps)
         parts.append(score_images(cfg, model, training_set, np.flatnonzero(fold == number), precision))
     order = torch.from_numpy(np.argsort(np.concatenate([np.flatnonzero(fold == n) for n in range(folds)])))
-    return TagScores(*(torch.cat(each)[order] for each in zip(*parts, strict=True)))
+    return TagScores(*(torch.cat(of_parts)[order] for of_parts in zip(*parts, strict=True)))
 
 
 @torch.no_grad()
@@ -99,7 +99,9 @@ def score_images(
         tiles = [
             _of_views(model, views, precision) for views in ([image] if isinstance(image, Views) else image)
         ]
-        heads, found = (torch.stack(each) for each in zip(*tiles, strict=True))  # (T, 3, C), (T, C, 4)
+        heads, found = (
+            torch.stack(of_tiles) for of_tiles in zip(*tiles, strict=True)
+        )  # (T, 3, C), (T, C, 4)
         best = heads[:, 1].argmax(dim=0)  # (C,)
         scores.append(heads.amax(dim=0))
         boxes.append(found[best, torch.arange(len(best))])
@@ -116,7 +118,7 @@ def _of_views(model: nn.Module, views: Views, precision: Precision) -> tuple[Ten
         of_mil = sum_per_image(outputs.mil.float(), batch.counts)[0].clamp(max=1)  # (C,)
         of_image = of_mil if outputs.image_logits is None else outputs.image_logits.float().sigmoid()[0]
         passes.append((torch.stack([of_mil, of_mil, of_image]), outputs.scores().float()))
-    heads, scores = (torch.stack(each).mean(dim=0).cpu() for each in zip(*passes, strict=True))
+    heads, scores = (torch.stack(values).mean(dim=0).cpu() for values in zip(*passes, strict=True))
     if len(scores) == 0:  # no proposals
         return heads, torch.zeros(heads.shape[1], 4)
     best = scores.max(dim=0)

@@ -28,7 +28,7 @@ class TagNoise:
         """The same with right tags for images whose objects a person has all reviewed."""
         if not batch.reviewed:
             return self
-        complete = [[each is not None and each.complete] for each in batch.reviewed]
+        complete = [[boxes is not None and boxes.complete] for boxes in batch.reviewed]
         doubtful = 1 - torch.tensor(complete).to(batch.labels, non_blocking=True)  # (B, 1)
         return TagNoise(self.missing * doubtful, self.false * doubtful)
 

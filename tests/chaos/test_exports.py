@@ -15,7 +15,8 @@ TOLERANCE = {"student": 1e-4, "weak": 1e-5}
 def untrained(tmp_path_factory):
     """A folder with the run `demo`, of random weights."""
     folder = tmp_path_factory.mktemp("untrained")
-    make_student(make_run(folder / "demo"))
+    words = ("SELF_TRAIN.BACKBONE", "mobilenet_v3", "SELF_TRAIN.CHANNELS", 256)
+    make_student(make_run(folder / "demo"), *words)
     return folder
 
 

@@ -9,7 +9,10 @@ from detector.commands.main import main
 from detector.utils.errors import UserError
 
 # A hundredth of the images and of the steps. .ci/run starts it in a process of its own, from a wheel.
-KEYS = "PROPOSALS.MODE grid PROPOSALS.MAX_COUNT 50 SOLVER.MAX_ITER 2 SELF_TRAIN.MAX_ITER 1 DATASETS.WORKERS 0"
+KEYS = (
+    "PROPOSALS.MODE grid PROPOSALS.MAX_COUNT 50 SOLVER.MAX_ITER 2 SELF_TRAIN.MAX_ITER 1 DATASETS.WORKERS 0"
+    " INPUT.TRAIN_SIZES (64,) INPUT.TEST_SIZES (64,) SELF_TRAIN.SIZES (64,)"
+)
 
 
 @pytest.mark.usefixtures("process_as_before")

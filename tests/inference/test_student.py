@@ -121,7 +121,7 @@ def test_it_is_tested_and_reported_without_proposals(
     run = make_run(tmp_path / "run", *keys, "DEVICE", "cpu", classes=TOYBOX)
     student = make_student(run)
     metrics = detector.evaluate(run, {"TEST.PICTURES": 1})
-    assert (metrics["method"], metrics["backbone"]) == ("pcl + self-training", "mobilenet_v3")
+    assert (metrics["method"], metrics["backbone"]) == ("pcl + self-training", "small")
     assert metrics["CorLoc"] is not None
     assert json.loads((student / "metrics.json").read_text()) == metrics
     assert not (run / "metrics.json").exists()
@@ -140,17 +140,14 @@ def test_it_is_tested_and_reported_without_proposals(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("process_as_before")
-@pytest.mark.parametrize(("kind", "form"), [("faster_rcnn", "torch_export"), ("fcos", "onnx")])
-def test_an_exported_student_finds_what_the_student_finds(
-    kind: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_an_exported_fcos_finds_what_the_student_finds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Faster R-CNN in ONNX is exported by docs/export.md, which tests/test_docs.py follows."""
-    if form == "onnx":
-        onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
+    """A Faster R-CNN is exported by docs/export.md, which tests/test_docs.py follows."""
+    onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
     run = make_run(tmp_path / "run")
-    # tests/chaos has MobileNet, which takes longer
-    make_student(run, "SELF_TRAIN.BACKBONE", "small", "SELF_TRAIN.DETECTOR", kind)
-    count, networks = 15, []  # tests/chaos draws others
+    make_student(run, "SELF_TRAIN.DETECTOR", "fcos")
+    count, networks = 6, []  # tests/chaos draws others
 
     def load_and_keep(form: str, path: Path) -> Network:
         networks.append(load_program(form, path))
@@ -158,28 +155,27 @@ def test_an_exported_student_finds_what_the_student_finds(
 
     monkeypatch.setattr("detector.commands.export.load_program", load_and_keep)
     pictures, found = make_pictures(tmp_path / "pictures", count), detector.load(run, score_threshold=None)
-    words = ["export", str(run), "--format", form, "--images", str(pictures), "--count", str(count)]
+    words = ["export", str(run), "--format", "onnx", "--images", str(pictures), "--count", str(count)]
     assert main(words) == 0
     assert f"of the model on {count} images and 13 made from them" in capsys.readouterr().out
     folder = run / "self_train" / "export"
-    about = json.loads((folder / f"{form}.json").read_text())
+    about = json.loads((folder / "onnx.json").read_text())
     assert about["check"]["difference"] <= 1e-4
     assert about["outputs"] == ["boxes", "scores", "labels", "image_index"]
-    assert next(folder.glob(f"{form}.[op]*")).stat().st_size > 1e6
+    assert (folder / "onnx.onnx").stat().st_size > 1e6
     boxes, scores, _, _ = networks[0](*pad_images([torch.from_numpy(PIXELS).permute(2, 0, 1)]))
     expected = found(PIXELS)
     assert len(expected) == len(boxes) > 10
     torch.testing.assert_close(scores, expected.scores, atol=1e-4, rtol=0)
     equals_eager(networks[0], found, SEVERAL)
-    if form == "onnx":
-        assert json.loads((folder / "preprocess.json").read_text())["classes"] == list(CLASSES)
-        texts = {each.key: each.value for each in onnx.load(folder / "onnx.onnx").metadata_props}
-        assert texts["names"] == '{"0": "bird", "1": "<b>car</b> & co", "2": "fish"}'
-        Image.fromarray(PIXELS).save(folder / "picture.png")
-        pairs = zip(expected.names, expected.scores.tolist(), strict=True)
-        expected = [f"{name} {score:.2f}" for name, score in pairs if score > 0.3]
-        lines = run_example(folder, "onnx.onnx", "picture.png")
-        assert [line.removeprefix("picture.png ").rsplit(" ", 4)[0] for line in lines] == expected
+    assert json.loads((folder / "preprocess.json").read_text())["classes"] == list(CLASSES)
+    texts = {each.key: each.value for each in onnx.load(folder / "onnx.onnx").metadata_props}
+    assert texts["names"] == '{"0": "bird", "1": "<b>car</b> & co", "2": "fish"}'
+    Image.fromarray(PIXELS).save(folder / "picture.png")
+    pairs = zip(expected.names, expected.scores.tolist(), strict=True)
+    expected = [f"{name} {score:.2f}" for name, score in pairs if score > 0.3]
+    lines = run_example(folder, "onnx.onnx", "picture.png")
+    assert [line.removeprefix("picture.png ").rsplit(" ", 4)[0] for line in lines] == expected
 
 
 SEVERAL = [torch.randint(256, (3, *size)).byte() for size in ((50, 70), (64, 40), (90, 33))]
@@ -206,8 +202,12 @@ def equals_eager(network: Network, predictor: Predictor, images: list[Tensor]) -
 def test_a_batch_for_export_is_a_batch_of_the_student(kind: str, tmp_path: Path) -> None:
     """One image is of a pixel, which a batch pads most; and all have as many boxes as an image may have."""
     run = make_run(tmp_path / "run")
-    make_student(run, "SELF_TRAIN.BACKBONE", "small", "SELF_TRAIN.DETECTOR", kind)
+    make_student(run, "SELF_TRAIN.DETECTOR", kind)
     predictor = detector.load(run, "cpu", score_threshold=None)
+    if isinstance(
+        predictor.model, FasterRCNN
+    ):  # after training, hardly any place is likely to hold an object
+        predictor.model.rpn.head.cls_logits.bias.data.fill_(-9.0)
     network = make_network(predictor.model)
     equals_eager(network, predictor, [*SEVERAL, torch.zeros(3, 1, 1).byte()])
     equals_eager(network, predictor, SEVERAL[:1])

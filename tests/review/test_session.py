@@ -154,7 +154,8 @@ def test_wrong_arguments(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        assert main(["review", str(run), "--file", str(tmp_path / "r.sqlite"), "--port", port]) == 2
+        words = ["--file", str(tmp_path / "r.sqlite"), "--learn", "0", "--port", port]
+        assert main(["review", str(run), *words]) == 2
     assert "cannot be used" in capsys.readouterr().err
 
 

@@ -331,6 +331,24 @@ MUTATIONS = [
             ],
         ),
         (
+            "data/test_loader.py",
+            "data/worker_loader.py",
+            [("str(error.args[0]).rpartition(", "str(error).rpartition(")],
+        ),
+        (
+            "inference/test_student.py",
+            "inference/exported_student.py",
+            [
+                ("boxes[keep] * scale[index]", "boxes[keep]"),
+                ("images.shape[0]) < self.limits.max", "images.shape[0]) <= self.limits.max"),
+                ("batch) < network.post_nms_top_n()]", "batch) < 3]"),
+                ("append(likely, count, -torch.inf)", "append(likely, count)"),
+                ("group = torch.arange(batch * len(maps))", "group = 0 * torch.arange(batch * len(maps))"),
+                ("of[rows] * scores.shape[1] + labels", "labels"),
+                ("places < content", "places <= content"),
+            ],
+        ),
+        (
             "data/datasets/test_voc.py",
             "data/datasets/voc.py",
             [

@@ -27,9 +27,11 @@ def make_run(folder: Path, *words: object, classes: tuple[str, ...] = CLASSES) -
     """
     quick = {
         "DATASETS.CLASSES": classes,
+        "DATASETS.WORKERS": 0,
         "PROPOSALS.MODE": "grid",
         "PROPOSALS.MAX_COUNT": 40,
         "INPUT.TEST_SIZES": (64,),
+        "SOLVER.PICTURE_PERIOD": 0,
         "MODEL.BOX_FEATURES.WIDTHS": (16,),
         "MODEL.HEAD_STD": 1.0,
         "MODEL.IMAGE_HEAD": False,
@@ -54,8 +56,7 @@ def make_toybox_run(folder: Path, train: int, test: int = 2) -> Path:
 
 def make_student(run: Path, *words: object) -> Path:
     """The folder of self-training in a run folder, with random weights whose scores differ much."""
-    quick = {"SELF_TRAIN.BACKBONE": "mobilenet_v3", "SELF_TRAIN.CHANNELS": 256}
-    quick |= {"SELF_TRAIN.SIZES": (64,), "SELF_TRAIN.MAX_SIZE": 96}
+    quick = {"SELF_TRAIN.SIZES": (64,), "SELF_TRAIN.MAX_SIZE": 96}
     cfg = load_cfg(run / "config.yaml", [*(word for pair in quick.items() for word in pair), *words])
     folder = run / "self_train"
     folder.mkdir()

@@ -52,6 +52,8 @@ def overrides(toybox, tmp_path):
         "SOLVER.MAX_ITER": 4,
         "SOLVER.CHECKPOINT_PERIOD": 2,
         "SOLVER.LOG_PERIOD": 2,
+        "SOLVER.PICTURE_PERIOD": 0,  # pictures take half of the time
+        "TEST.PICTURES": 0,
     }
     return [str(word) for pair in values.items() for word in pair]
 

@@ -28,7 +28,6 @@ def keys(overrides):
         "SELF_TRAIN.IMAGES_PER_BATCH": 1,
         "SOLVER.CHECKPOINT_PERIOD": 1,
         "SOLVER.MAX_ITER": 1,
-        "TEST.PICTURES": 1,
     }
     return ["--config-file", CONFIG, *overrides, *(str(word) for pair in values.items() for word in pair)]
 

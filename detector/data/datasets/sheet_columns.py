@@ -346,7 +346,7 @@ def _find_labels(
         return (words or texts), []
     # Of remarks, dates and classes only the last are words that come again and again.
     repeated = [i for i in words if _are_repeated_words(below[i])]
-    return next((each for each in (words, texts, repeated) if len(each) == 1), []), []
+    return next((columns for columns in (words, texts, repeated) if len(columns) == 1), []), []
 
 
 def _are_flags(cells: Sequence[str]) -> bool:

@@ -2,11 +2,9 @@
 
 import base64
 import json
-from pathlib import Path
-from zlib import crc32
 
 import pytest
-from PIL import Image
+from files import write
 
 from detector.data.datasets.coco import COCODataset
 from detector.data.formats import review_import
@@ -250,18 +248,6 @@ def test_xml_of_absurd_depth_is_refused_quickly(tmp_path):
     (tmp_path / "a.xml").write_text(CVAT.format("a.jpg", "<box>" * 300_000 + "</box>" * 300_000))
     with pytest.raises(DataError, match=r"a\.xml: it has elements within elements, more than 100 deep"):
         review_import(tmp_path / "a.xml")
-
-
-def write(folder, files):
-    """Pictures of 80 x 60 pixels that differ, and other files with their content."""
-    for name, content in files.items():
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix in (".jpg", ".png"):
-            color = tuple((crc32(name.encode()) % 2**24).to_bytes(3, "big"))
-            Image.new("RGB", (80, 60), color).save(path)
-        else:
-            path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
 def found_in(pictures, labels=None):

@@ -1,27 +1,13 @@
 """YOLO as its tools write it, and what else lies in such folders."""
 
-from pathlib import Path
-from zlib import crc32
-
 import pytest
-from PIL import Image
+from files import write
 
 from detector.data.formats import review_import
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
 LINE = "0 .5 .5 .5 .5\n"
-
-
-def write(folder, files):
-    for name, content in files.items():
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix in (".jpg", ".png"):
-            color = tuple((crc32(str(path).encode()) % 2**24).to_bytes(3, "big"))
-            Image.new("RGB", (80, 60), color).save(path)
-        else:
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def labels(folder):

@@ -2,12 +2,9 @@
 
 import json
 import unicodedata
-from pathlib import Path
-from zlib import crc32
 
-import numpy as np
 import pytest
-from PIL import Image
+from files import draw, write
 
 from detector.data.formats import ReviewImage, encode_review
 from detector.data.labeled_box import LabeledBox
@@ -41,22 +38,6 @@ def test_what_else_a_name_says():
     assert split_of("instances_train2017") is None
 
 
-def draw(folder, names):
-    for name in names:
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(
-            np.random.default_rng(crc32(str(path).encode())).integers(0, 255, (20, 30, 3), np.uint8)
-        ).save(path)
-
-
-def write(folder, files):
-    for name, content in files.items():
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
 def splits(pictures, labels=None):
     """Names of the pictures to train and to test on."""
     train, val, _ = split_pictures(find_tags(pictures, labels)[0])
@@ -77,14 +58,14 @@ def test_folders_of_splits_and_classes(tmp_path, train, test):
     expected = []
     for layout in (train, test):
         names = [f"{layout.format(label)}/{layout[0]}{i}.png" for label in ("cat", "dog") for i in range(3)]
-        draw(tmp_path, names)
+        draw(tmp_path, *names)
         expected.append({*names})
     assert splits(tmp_path) == tuple(expected)
     assert {label for each in find_tags(tmp_path, None)[0] for label in each.labels} == {"cat", "dog"}
 
 
 def test_pictures_of_a_split_without_classes_are_no_class(tmp_path):
-    draw(tmp_path, ["train/cat/a.png", "train/dog/b.png", "test/c.png", "test/d.png"])
+    draw(tmp_path, "train/cat/a.png", "train/dog/b.png", "test/c.png", "test/d.png")
     with pytest.warns(UserWarning, match="left out") as caught:
         found, _ = find_tags(tmp_path, None)
     assert {each.labels for each in found} == {("cat",), ("dog",)}
@@ -97,10 +78,10 @@ def test_pictures_of_a_split_without_classes_are_no_class(tmp_path):
 
 
 def test_a_folder_that_may_be_a_split_or_a_class(tmp_path):
-    draw(tmp_path, ["bus/a.png", "car/b.png", "train/c.png"])
+    draw(tmp_path, "bus/a.png", "car/b.png", "train/c.png")
     with pytest.warns(UserWarning, match="the folder train is taken for a class"):
         assert len(find_tags(tmp_path, None)[0]) == 3
-    draw(tmp_path, ["test/d.png"])
+    draw(tmp_path, "test/d.png")
     with pytest.raises(DataError, match="the folder test beside others may be a split or a class"):
         find_tags(tmp_path, None)
 
@@ -108,7 +89,7 @@ def test_a_folder_that_may_be_a_split_or_a_class(tmp_path):
 def voc(folder, names, lists):
     """A folder of VOC with lists of splits."""
     images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in names]
-    draw(folder / "JPEGImages", names)
+    draw(folder / "JPEGImages", *names)
     write(folder, dict(encode_review("voc", images, ["cat"])))
     write(folder, {f"ImageSets/{name}": "\n".join(lines) for name, lines in lists.items()})
 
@@ -169,7 +150,7 @@ def test_pictures_to_train_on_alone_are_divided_with_a_warning(tmp_path):
     ],
 )  # fmt: skip
 def test_the_split_of_data_yaml(tmp_path, content, lists):
-    draw(tmp_path / "images", ["one/a.jpg", "two/b.jpg"])
+    draw(tmp_path / "images", "one/a.jpg", "two/b.jpg")
     write(tmp_path, {f"labels/{name}.txt": "0 .5 .5 .5 .5" for name in ("one/a", "two/b")})
     write(tmp_path, {"data.yaml": f"{content}names: [cat]\n", **lists})
     assert splits(tmp_path) == ({"one/a.jpg"}, {"two/b.jpg"})
@@ -177,7 +158,7 @@ def test_the_split_of_data_yaml(tmp_path, content, lists):
 
 def test_a_split_of_data_yaml_that_is_not_followed(tmp_path):
     names = [f"{i}.jpg" for i in range(10)]
-    draw(tmp_path / "images", names)
+    draw(tmp_path / "images", *names)
     write(tmp_path, {f"labels/{i}.txt": "0 .5 .5 .5 .5" for i in range(10)})
     write(tmp_path, {"data.yaml": "train: /x/train/images\nval: /x/val/images\nnames: [cat]\n"})
     with pytest.warns(UserWarning, match="ignored because none of its paths exist: train: /x/train/im"):
@@ -204,7 +185,7 @@ def coco(names, label="cat"):
 def test_files_of_coco_for_each_split(tmp_path, train, val):
     for layout, name in ((train, "a.png"), (val, "b.png")):
         labels, folder = layout.split()
-        draw(tmp_path, [folder + name])
+        draw(tmp_path, folder + name)
         write(tmp_path, {labels: coco([name])})
     write(
         tmp_path,
@@ -216,7 +197,7 @@ def test_files_of_coco_for_each_split(tmp_path, train, val):
 
 
 def test_the_column_of_splits_of_a_table(tmp_path):
-    draw(tmp_path, ["a.png", "b.png", "c.png"])
+    draw(tmp_path, "a.png", "b.png", "c.png")
     for content in (
         "file,labels,split\na.png,cat,train\nb.png,cat,Test\nc.png,,valid\n",
         "split,file,labels,unknown\nTraining,a.png,cat,\nPublicTest,b.png,cat,\nPrivateTest,c.png,,cat\n",
@@ -237,7 +218,7 @@ def test_the_column_of_splits_of_a_table(tmp_path):
 
 
 def test_the_subsets_of_cvat(tmp_path):
-    draw(tmp_path, ["a.png", "b.png"])
+    draw(tmp_path, "a.png", "b.png")
     box = '<box label="cat" xtl="1" ytl="1" xbr="9" ybr="9"/>'
     images = (
         f'<image name="{name}.png" subset="{subset}" width="30" height="20">{box}</image>'
@@ -248,7 +229,7 @@ def test_the_subsets_of_cvat(tmp_path):
 
 
 def test_a_picture_in_both_tables_is_tested_on(tmp_path):
-    draw(tmp_path, ["a.png", "b.png"])
+    draw(tmp_path, "a.png", "b.png")
     write(tmp_path, {"train.csv": "a.png,cat\nb.png,cat\n", "test.csv": "b.png,cat\n"})
     with pytest.warns(UserWarning, match=r"1 picture is both to train .* copy, and used for testing: b\.png"):
         assert splits(tmp_path) == ({"a.png"}, {"b.png"})
@@ -270,7 +251,7 @@ def test_names_in_another_unicode_form(tmp_path, form, on_disk):
             tmp_path,
             {"ImageSets/Main/train.txt": there[0][:-4], "ImageSets/Main/val.txt": "\n".join(there[1:])},
         )
-    draw(tmp_path / ("images" if form == "yolo" else ""), there)
+    draw(tmp_path / ("images" if form == "yolo" else ""), *there)
     found, _ = find_tags(tmp_path, None)
     assert {each.name for each in found} == {*there}
     if form == "list":
@@ -284,7 +265,7 @@ def test_a_split_in_another_unicode_form():
 def test_folders_that_look_like_splits_of_another_language_are_told(tmp_path):
     draw(
         tmp_path,
-        [f"{split}/{label}/{i}.png" for split in ("opleiding", "toets") for label in "ab" for i in "12"],
+        *[f"{split}/{label}/{i}.png" for split in ("opleiding", "toets") for label in "ab" for i in "12"],
     )
     with pytest.warns(
         UserWarning, match=r"opleiding, toets are taken for classes, .* folders a, b: .* train, val"
@@ -314,13 +295,13 @@ CUB = ["001.Albatross/a_1.jpg", "001.Albatross/b_2.jpg", "002.Auklet/c_3.jpg", "
     ids=["CUB", "lists", "JSON", "JSON of triples"],
 )
 def test_lists_beside_folders_of_classes(tmp_path, folder, files):
-    draw(tmp_path / folder, CUB)
+    draw(tmp_path / folder, *CUB)
     write(tmp_path, files)
     assert splits(tmp_path / folder) == ({CUB[0], CUB[2]}, {CUB[1], CUB[3]})
 
 
 def test_json_of_splits_beside_a_table(tmp_path):
-    draw(tmp_path, ["a.png", "b.png"])
+    draw(tmp_path, "a.png", "b.png")
     write(tmp_path, {"labels.csv": "a.png,cat\nb.png,cat\n", "split.json": '{"test": ["b"], "train": ["a"]}'})
     assert splits(tmp_path) == ({"a.png"}, {"b.png"})
 
@@ -328,7 +309,7 @@ def test_json_of_splits_beside_a_table(tmp_path):
 @pytest.mark.parametrize("header", ["is_train", "is_test", "is_valid", "Is Training", "is_training_img"])
 @pytest.mark.parametrize(("yes", "no"), [("1", "0"), ("True", "False"), ("yes", "no")])
 def test_a_column_that_says_yes_or_no(tmp_path, header, yes, no):
-    draw(tmp_path, ["a.png", "b.png"])
+    draw(tmp_path, "a.png", "b.png")
     first, second = (yes, no) if "rain" in header else (no, yes)
     write(tmp_path, {"labels.csv": f"file,labels,{header}\na.png,cat,{first}\nb.png,cat,{second}\n"})
     assert splits(tmp_path) == ({"a.png"}, {"b.png"})
@@ -340,7 +321,7 @@ def test_a_column_that_says_yes_or_no(tmp_path, header, yes, no):
 @pytest.mark.parametrize("form", ["voc", "yolo", "coco"])
 def test_the_folder_of_images_of_a_data_set(tmp_path, form):
     names = ["a.jpg", "b.jpg"]
-    draw(tmp_path / ("JPEGImages" if form == "voc" else "images"), names)
+    draw(tmp_path / ("JPEGImages" if form == "voc" else "images"), *names)
     images = [ReviewImage(name, (20, 30), (LabeledBox("cat", (1, 1, 9, 9)),)) for name in names]
     place = tmp_path / "annotations" if form == "coco" else tmp_path
     write(place, dict(encode_review(form, images, ["cat"])))
@@ -365,13 +346,13 @@ def test_names_that_begin_or_end_with_blanks_in_lists():
 )
 def test_folders_whose_names_say_more_than_the_split(tmp_path, folders):
     for number, folder in enumerate(folders.split()):
-        draw(tmp_path, [f"{folder}/{number}.png"])
+        draw(tmp_path, f"{folder}/{number}.png")
     with pytest.raises(DataError, match=r"look like splits, not like classes: .* train/cat and test/cat"):
         find_tags(tmp_path, None)
 
 
 def test_splits_below_classes_are_not_told_as_alike(tmp_path, recwarn):
     for number, folder in enumerate(("cat/train", "cat/test", "dog/train", "dog/test")):
-        draw(tmp_path, [f"{folder}/{number}.png"])
+        draw(tmp_path, f"{folder}/{number}.png")
     assert sorted(each.split for each in find_tags(tmp_path, None)[0]) == ["train", "train", "val", "val"]
     assert not recwarn.list

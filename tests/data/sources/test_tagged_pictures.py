@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from zlib import crc32
 
-import numpy as np
 import pytest
+from files import draw
 from PIL import Image
 
 from detector.data.datasets.image_table import picture_name, read_table
@@ -13,14 +12,6 @@ from detector.data.formats import ReviewImage, encode_review
 from detector.data.labeled_box import LabeledBox
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
-
-
-def draw(folder, *names):
-    for name in names:
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        noise = np.random.default_rng(crc32(str(path).encode())).integers(0, 255, (20, 30, 3), np.uint8)
-        Image.fromarray(noise).save(path)
 
 
 def tags_of(pictures, labels=None):
