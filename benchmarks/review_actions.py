@@ -12,11 +12,8 @@ the same corrections in Label Studio, which are computed: `by_files` says how.
 import argparse
 import json
 import random
-import shutil
-import socket
 import sqlite3
 import statistics
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -24,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import uvicorn
 from measure import print_table, write_result
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+from review_page import NAME, WATCH, open_page
 
 from detector.config import load_cfg
 from detector.data.build import build_dataset
@@ -36,26 +33,13 @@ from detector.data.formats.review_file import State, start_of
 from detector.data.labeled_box import LabeledBox
 from detector.labeling.suggest import image_name
 from detector.review.pictures import Pictures
-from detector.review.server import make_app
 from detector.review.session import Session, open_session
 from detector.review.store import NewImage, Store
 from detector.structures import box_iou
 
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
-NAME = "document.getElementById('name').textContent"  # of the image that is shown
-WATCH = """() => {
-  let begin = null;
-  window.waits = [];
-  addEventListener("keydown", (event) => event.key === "Enter" && (begin = event.timeStamp), true);
-  new MutationObserver(() => requestAnimationFrame(() => {
-    const { port1, port2 } = new MessageChannel(); // answered after the frame is drawn
-    port1.onmessage = () => window.waits.push(performance.now() - begin);
-    port2.postMessage(0);
-  })).observe(document.getElementById("name"), { childList: true });
-}"""  # keeps the milliseconds from Enter to the next image
 CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -281,18 +265,7 @@ def objects_of(dataset: AnnotatedImages) -> dict[str, list[tuple[str, list[float
 
 def measure(case: str, session: Session, objects: dict[str, Any], options: argparse.Namespace) -> Effort:
     """Review the first images in Chromium; the actions, and the correctness of what was saved."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    app = make_app(session.store, session.pictures, title="benchmark", token="t", port=port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, BROWSERS)))
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(f"http://127.0.0.1:{port}/?token=t")
-        page.locator("#stage .picture").wait_for()
+    with open_page(session, 1280, 900) as page:
         if options.least is not None:
             page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
@@ -308,9 +281,6 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
             images.append(name)
         annotator._settle()
         wait = statistics.median(page.evaluate("window.waits"))
-        browser.close()
-    server.should_exit = True
-    thread.join(10)
     right = sum(_right(session.store.state(annotator.names[name]), objects[name]) for name in images)
     done = annotator.actions
     rest = [done[kind] for kind in ("rejected", "class", "proposed", "other")]

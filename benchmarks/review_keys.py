@@ -11,10 +11,8 @@ import argparse
 import multiprocessing
 import os
 import shutil
-import socket
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,17 +21,16 @@ from itertools import repeat
 from pathlib import Path
 
 import torch
-import uvicorn
 from measure import print_table, write_result
 from PIL import Image
-from playwright.sync_api import CDPSession, Page, sync_playwright
-from review_actions import BROWSERS, WATCH
+from playwright.sync_api import CDPSession, Page
+from review_page import WATCH, open_page
 
 from detector.data.formats.review import ReviewImage
 from detector.data.formats.review_file import start_of
 from detector.data.labeled_box import LabeledBox
 from detector.review.pictures import Pictures
-from detector.review.server import make_app
+from detector.review.session import Session
 from detector.review.store import NewImage, Store
 
 CLASSES, SIZE, COUNT = ("bird", "car"), (3000, 4000), 300
@@ -107,26 +104,13 @@ def _page(folder: Path) -> Iterator[Page]:
         shutil.copy(folder / names[0], folder / name)
     starts = [start_of(ReviewImage(name, SIZE, boxes, complete=False), CLASSES) for name in names]
     store.add_images([NewImage(*row, []) for row in zip(names, repeat(SIZE), repeat(True), starts)], {})
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
     pictures = Pictures({number: folder / name for number, name in store.names().items()}, upright=True)
-    app = make_app(store, pictures, title="benchmark", token="t", port=port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, BROWSERS)))
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.goto(f"http://127.0.0.1:{port}/?token=t")
+    with open_page(Session(store, pictures, "benchmark"), 1280, 800) as page:
         while page.locator("#boxes li").count() < COUNT:
             time.sleep(0.05)
         page.evaluate(TIMED)
         page.evaluate(WATCH)
         yield page
-        browser.close()
-    server.should_exit = True
-    thread.join(10)
 
 
 def _measure(page: Page, case: str, rounds: int) -> Keys:
