@@ -274,6 +274,13 @@ def test_a_drawn_box_has_the_class_of_the_least_sure_box(page, running: Running)
     assert labels == [BIRD, CAR, BIRD, CAR, BIRD]
 
 
+def test_a_drawn_box_has_the_class_that_the_detector_found_there(page, running: Running) -> None:
+    page.mouse.move(*place(page, 100, 100))
+    page.keyboard.press("x")  # the car, which is less sure, is announced
+    drag(page, (58, 56), (150, 149))
+    assert boxes_of(saved(page, running))[-1][0] == BIRD
+
+
 def test_a_corrected_class_is_not_that_of_the_next_box(page, running: Running) -> None:
     drag(page, (310, 20), (390, 90))
     page.keyboard.press("1")
@@ -304,6 +311,21 @@ def test_the_boxes_are_on_the_screen(page) -> None:
     until(page, "document.querySelectorAll('#boxes li.rejected').length === 1")
     page.mouse.move(*place(page, 390, 10))
     assert edge(100, 50) == picture
+
+
+def test_what_is_painted_step_by_step_is_as_if_painted_at_once(page) -> None:
+    shown = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+    shown += "document.querySelector('#stage canvas').toDataURL()))))"
+    page.mouse.move(*place(page, 100, 100))
+    looks = []
+    for key in ("", ".", "a", "Shift+ArrowRight", "x", "p", "Control+z", "p", ",", "Control+z"):
+        if key:
+            page.keyboard.press(key)
+        drag(page, (120, 30), (260, 170)) if key == "," else page.mouse.click(*place(page, 210, 120))
+        looks.append(page.evaluate(shown))
+        page.keyboard.press("f")  # paints all of it
+        assert page.evaluate(shown) == looks[-1], key
+    assert len(set(looks)) > 5
 
 
 def test_a_finger_chooses_rejects_draws_and_zooms(browser, running: Running) -> None:
