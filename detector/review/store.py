@@ -147,10 +147,15 @@ class Store:
         with self._transaction():
             return sum(self._file.execute(query, row).rowcount for row in rows)
 
-    def doubt_tags(self, doubts: Mapping[str, float]) -> None:
-        """Put the images of `doubts`, by name, first in the order "tags", those of most doubt foremost."""
-        rows = [(1 + doubt, name) for name, doubt in doubts.items()]
+    def doubt_tags(self, doubts: Mapping[str, Mapping[str, float]]) -> None:
+        """Put the images of doubted tags first in the order "tags", those of most doubt foremost.
+
+        Args:
+            doubts: by the name of the image and the class, the probability that the tag is wrong.
+        """
+        rows = [(1 + max(each.values()), name) for name, each in doubts.items()]
         with self._transaction():
+            self._file.execute("INSERT OR REPLACE INTO meta VALUES ('doubts', ?)", (json.dumps(doubts),))
             self._file.execute("UPDATE images SET tag_doubt = tag_doubt - 1 WHERE tag_doubt > 1")
             self._file.executemany("UPDATE images SET tag_doubt = ? WHERE name = ?", rows)
 
@@ -186,6 +191,12 @@ class Store:
             raise DataError(f"there is no image {number}")
         name, height, width, start, candidates = row
         found = {"id": number, "name": name, "height": height, "width": width, "start": json.loads(start)}
+        doubts = self._file.execute(
+            "SELECT each.value FROM meta, json_each(meta.value) AS each "
+            "WHERE meta.key = 'doubts' AND each.key = ?",
+            (name,),
+        ).fetchone()
+        found["doubts"] = json.loads(doubts[0]) if doubts else {}
         return found | {"candidates": json.loads(candidates), "actions": self._actions(number)}
 
     def _actions(self, number: int) -> list[dict[str, Any]]:

@@ -383,6 +383,17 @@ def test_tags_counts_and_points(page, running: Running) -> None:
     assert [status for _, _, status in boxes_of(state)] == ["rejected", "proposed", "rejected"]
 
 
+def test_a_doubted_tag_is_marked_until_it_is_corrected(page, running: Running) -> None:
+    running.store.doubt_tags({"3.png": {CAR: 0.83}})
+    page.locator("#order").select_option("tags")
+    until(page, "document.getElementById('name').textContent === '3.png'")
+    tag = page.get_by_role("button", name=f"Tag {CAR}: shown, probably wrong (83 %)")
+    assert tag.text_content() == "shown ?"
+    tag.click()
+    assert tag.count() == 0
+    assert saved(page, running, 4)["tags"] == {CAR: False}
+
+
 def test_enter_asks_once_about_a_tag_without_a_box(page, running: Running) -> None:
     page.mouse.move(*place(page, 250, 150))
     page.keyboard.press("x")

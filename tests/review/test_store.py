@@ -92,9 +92,12 @@ def test_orders(store: Store, order: str, options: dict, expected: list[str]) ->
 
 
 def test_doubted_tags_come_first(store: Store) -> None:
-    store.doubt_tags({"2.png": 0.4, "0.png": 0.9})
-    assert names(store.next_images("ann", 9, order="tags")) == ["0.png", "2.png", "1.png"]
-    store.doubt_tags({"2.png": 0.4})
+    car = {CLASSES[1]: 0.9, CLASSES[0]: 0.3}
+    store.doubt_tags({"2.png": {CLASSES[0]: 0.4}, "0.png": car})
+    images = store.next_images("ann", 9, order="tags")
+    assert names(images) == ["0.png", "2.png", "1.png"]
+    assert [image["doubts"] for image in images] == [car, {CLASSES[0]: 0.4}, {}]
+    store.doubt_tags({"2.png": {CLASSES[0]: 0.4}})
     assert names(store.next_images("ann", 1, order="tags")) == ["2.png"]
 
 
