@@ -210,9 +210,10 @@ export class Stage {
       const place = this.#onScreen((gesture?.id === each.id && gesture.box) || each.box);
       const [x, y] = place;
       let top = Math.max(0, y - 17);
-      while (plates.some((other) => Math.abs(other[0] - x) < 40 && Math.abs(other[1] - top) < 14)) top += 17;
-      plates.push([x, top]);
-      mark(around([place, textPlace(each.text, x - 1, top)]), paintBox, place, top, each, each.id === selected, each.id === aimed);
+      while (plates.some((other) => meet(other, textPlace(each.text, x - 1, top)))) top += 17;
+      const plate = textPlace(each.text, x - 1, top);
+      plates.push(plate);
+      mark(around([place, plate]), paintBox, place, top, each, each.id === selected, each.id === aimed);
       if (each.id === selected) handles = [place, each.color];
     }
     if (handles) mark(around([handles[0]]), paintHandles, ...handles);
