@@ -337,8 +337,8 @@ class Store:
     def progress(self, last: int = 30) -> dict[str, Any]:
         """How many images are decided and skipped, and the corrections in the last ones, oldest first.
 
-        A correction is a box that was added, moved, given another class or rejected. Beside them is the least
-        score that they suggest, see :func:`suggest_least_score`.
+        A correction is a box that was added, moved, given another class or rejected, or a tag. Beside them is
+        the least score that they suggest, see :func:`suggest_least_score`.
         """
         (total, decided, skipped), *_ = self._rows(
             "SELECT count(*), coalesce(sum(decided AND NOT skipped), 0), coalesce(sum(skipped), 0) "
@@ -358,10 +358,12 @@ class Store:
 
 
 def _effort(image: dict[str, Any], state: State) -> dict[str, int]:
-    """How many boxes were corrected in an image, and how many boxes and actions there are."""
+    """The corrections of an image, and how many boxes and actions there are."""
     before, after = (
         {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
         for boxes in (image["start"]["boxes"], state["boxes"])
     )
-    corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
+    chosen = {action.get("id") for action in image["actions"]}  # not what scored too low to be shown
+    changed = (box_id for box_id in before.keys() | after.keys() if before.get(box_id) != after.get(box_id))
+    corrections = len(chosen.intersection(changed)) + len(state["tags"])
     return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}

@@ -122,6 +122,16 @@ def test_new_boxes_replace_those_of_images_that_nobody_has_begun(store: Store) -
     assert store.get_meta("weights") == "w2"
 
 
+def test_boxes_that_score_too_low_to_be_shown_are_no_corrections(store: Store) -> None:
+    boxes = [LabeledBox(CLASSES[0], (1, 1, 30, 40), score) for score in (0.9, 0.2, 0.1)]
+    store.add_images([new_image("new.png", *boxes)], {})
+    number = max(store.names())
+    store.record(number, "ann", [("1", {"kind": "accept_all", "complete": True, "least": 0.3})])
+    assert store.progress()["recent"] == [{"corrections": 0, "boxes": 1, "actions": 1}]
+    store.record(number, "ann", [("2", {"kind": "tag", "label": CLASSES[0], "shown": False})])
+    assert store.progress()["recent"][0]["corrections"] == 1
+
+
 def test_corrections_and_undecided_boxes(store: Store) -> None:
     store.record(1, "ann", [("a", {"kind": "accept_all", "complete": True})])
     wrong = [("b", {"kind": "reject", "id": "d1"}), ("c", {"kind": "accept_all", "complete": True})]
