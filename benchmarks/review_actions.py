@@ -10,13 +10,8 @@ the same corrections in Label Studio, which are computed: `by_files` says how.
 """
 
 import argparse
-import json
-import random
-import shutil
-import socket
 import sqlite3
 import statistics
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -24,38 +19,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import uvicorn
 from measure import print_table, write_result
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+from review_page import NAME, WATCH, open_page
 
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.formats import ReviewImage
-from detector.data.formats.review_file import State, start_of
-from detector.data.labeled_box import LabeledBox
+from detector.data.formats.review_file import State
 from detector.labeling.suggest import image_name
 from detector.review.pictures import Pictures
-from detector.review.server import make_app
 from detector.review.session import Session, open_session
-from detector.review.store import NewImage, Store
+from detector.review.store import Store
 from detector.structures import box_iou
 
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
-NAME = "document.getElementById('name').textContent"  # of the image that is shown
-WATCH = """() => {
-  let begin = null;
-  window.waits = [];
-  addEventListener("keydown", (event) => event.key === "Enter" && (begin = event.timeStamp), true);
-  new MutationObserver(() => requestAnimationFrame(() => {
-    const { port1, port2 } = new MessageChannel(); // answered after the frame is drawn
-    port1.onmessage = () => window.waits.push(performance.now() - begin);
-    port2.postMessage(0);
-  })).observe(document.getElementById("name"), { childList: true });
-}"""  # keeps the milliseconds from Enter to the next image
 CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -281,18 +261,7 @@ def objects_of(dataset: AnnotatedImages) -> dict[str, list[tuple[str, list[float
 
 def measure(case: str, session: Session, objects: dict[str, Any], options: argparse.Namespace) -> Effort:
     """Review the first images in Chromium; the actions, and the correctness of what was saved."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    app = make_app(session.store, session.pictures, title="benchmark", token="t", port=port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, BROWSERS)))
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(f"http://127.0.0.1:{port}/?token=t")
-        page.locator("#stage .picture").wait_for()
+    with open_page(session, 1280, 900) as page:
         if options.least is not None:
             page.locator("#least").fill(str(options.least))
         page.locator("#order").select_option(options.order)
@@ -300,17 +269,16 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
         page.evaluate(WATCH)
         annotator = Annotator(page, session.store, help_first=options.help_first)
         boxes, images = 0, []
-        most = options.drawn_share * sum(map(len, objects.values()))
-        while len(images) < min(options.count, len(objects)) and annotator.actions["drawn"] < most:
+        most = options.drawn_share * sum(map(len, objects.values())) - _drawn(session.store)
+        while len(images) < options.count and annotator.actions["drawn"] < most:
+            if page.locator("#empty").is_visible():
+                break
             name = page.evaluate(NAME)
             annotator.review(objects[name])
             boxes += len(objects[name])
             images.append(name)
         annotator._settle()
         wait = statistics.median(page.evaluate("window.waits"))
-        browser.close()
-    server.should_exit = True
-    thread.join(10)
     right = sum(_right(session.store.state(annotator.names[name]), objects[name]) for name in images)
     done = annotator.actions
     rest = [done[kind] for kind in ("rejected", "class", "proposed", "other")]
@@ -321,6 +289,12 @@ def measure(case: str, session: Session, objects: dict[str, Any], options: argpa
     return Effort(
         case, len(images), boxes, per_object, done["accept"], done["drawn"], replaced, *rest, right, wait
     )
+
+
+def _drawn(store: Store) -> int:
+    """The boxes that were drawn so far."""
+    images = map(store.image, store.names())
+    return sum(action.get("how") == "drawn" for image in images for action in image["actions"])
 
 
 def _replaced(image: dict[str, Any]) -> int:
@@ -356,9 +330,8 @@ def _right(state: State, objects: list[tuple[str, list[float]]]) -> int:
     )
 
 
-def copied(file: Path, name: str, *, with_boxes: bool) -> Path:
-    """A copy of a review that nobody has begun; without boxes as if there were no detector."""
-    copy = file.with_name(name)
+def copied(file: Path, copy: Path, *, with_boxes: bool) -> Path:
+    """A copy of a review; without boxes as if there were no detector."""
     copy.unlink(missing_ok=True)
     with sqlite3.connect(file) as source, sqlite3.connect(copy) as target:
         source.backup(target)
@@ -368,42 +341,27 @@ def copied(file: Path, name: str, *, with_boxes: bool) -> Path:
     return copy
 
 
-def labeled_session(labels: Path, file: Path, dataset: AnnotatedImages) -> Session:
-    """A review of the boxes that `detector label` has found; images come in a random order."""
-    rows = {image_name(dataset, index): index for index in range(len(dataset))}
-    found, boxes = json.loads(labels.read_text()), dict[int, list[LabeledBox]]()
-    names = {each["id"]: each["name"] for each in found["categories"]}
-    for each in found["annotations"]:
-        x, y, width, height = each["bbox"]
-        box = LabeledBox(names[each["category_id"]], (x, y, x + width, y + height), each["score"])
-        boxes.setdefault(each["image_id"], []).append(box)
-    random.Random(0).shuffle(found["images"])
-    images = []
-    for each in found["images"]:
-        size, name = (each["height"], each["width"]), each["file_name"]
-        tags = dataset.labels(rows[name]).nonzero()[:, 0].tolist()
-        image = ReviewImage(name, size, tuple(boxes.get(each["id"], ())))
-        start = start_of(image, [dataset.class_names[label] for label in tags])
-        images.append(NewImage(name, size, dataset.apply_orientation, start, []))
+def reopened(file: Path, dataset: AnnotatedImages) -> Session:
+    """A review whose detector is not on this machine."""
     store = Store(file, dataset.class_names)
-    if not store.names():
-        store.add_images(images, {})
+    rows = {image_name(dataset, index): index for index in range(len(dataset))}
     paths = {number: dataset.image_path(rows[name]) for number, name in store.names().items()}
-    return Session(store, Pictures(paths, upright=dataset.apply_orientation), labels.stem)
+    return Session(store, Pictures(paths, upright=dataset.apply_orientation), file.stem)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("config_file", metavar="RUN", help="or, with --labels, a config")
+    parser.add_argument("config_file", metavar="RUN", help="or, with --review, a config")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE")
     parser.add_argument("--count", type=int, default=60, help="images (default: 60)")
     parser.add_argument("--order", default="suggested", help="of the images, as in the page")
     parser.add_argument("--least", type=float, help="least score; default: what the page suggests")
     parser.add_argument("--folder", type=Path, default=Path("review_actions"), help="for the reviews")
-    parser.add_argument("--labels", type=Path, metavar="P", help="COCO file of detector label, for a RUN")
-    more = "stop after this share of all objects was drawn (default: 1)"
+    made = "go on from the review that `detector review RUN --file F --output D` made elsewhere"
+    parser.add_argument("--review", type=Path, metavar="F", help=made)
+    more = "stop when this share of all objects is drawn, in earlier reviews of the file, too (default: 1)"
     parser.add_argument("--drawn-share", type=float, default=1.0, help=more)
     parser.add_argument("--help-first", action="store_true", help="try proposals before drawing")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
@@ -413,19 +371,14 @@ def main() -> None:
     dataset = build_dataset(cfg, cfg.datasets.train_split)
     objects = objects_of(dataset)
     options.folder.mkdir(exist_ok=True)
-    file = options.folder / "review.sqlite"
-
-    def session(file: Path) -> Session:
-        if options.labels:
-            return labeled_session(options.labels, file, dataset)
-        return open_session(options.config_file, options.overrides, file=file)
-
-    session(file).store.close()
+    file = options.review or options.folder / "review.sqlite"
+    if options.review is None:
+        open_session(options.config_file, options.overrides, file=file).store.close()
     rows = []
     for name in options.cases:
         case, with_boxes = CASES[name]
-        copy = copied(file, f"{name}.sqlite", with_boxes=with_boxes)
-        row = measure(case, session(copy), objects, options)
+        copy = copied(file, options.folder / f"{name}.sqlite", with_boxes=with_boxes)
+        row = measure(case, reopened(copy, dataset), objects, options)
         rows += [row, by_files(row)] if with_boxes else [row]
         print(row, flush=True)
     print_table(rows)

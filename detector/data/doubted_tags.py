@@ -39,20 +39,20 @@ def encode_doubted_tags(rows: Iterable[DoubtedTag]) -> bytes:
     return text.getvalue().encode()
 
 
-def read_doubts(path: Path) -> dict[str, float]:
-    """The highest probability of a wrong tag of each image in the table, by its id.
+def read_doubts(path: Path) -> dict[str, dict[str, float]]:
+    """The probability of each tag in the table that it is wrong, by the id of the image and the class.
 
     Raises:
         DataError: the file is not such a table.
     """
-    doubts: dict[str, float] = {}
+    doubts: dict[str, dict[str, float]] = {}
     for number, row in enumerate(csv.DictReader(io.StringIO(read_text(path, "table of doubted tags"))), 2):
         try:
-            image, probability = row["image"], float(row["probability"])
+            image, label, probability = row["image"], row["label"], float(row["probability"])
         except (KeyError, TypeError, ValueError):
             raise DataError(
-                f"{path}, line {number}: expected the columns image and probability, a number: run "
+                f"{path}, line {number}: expected the columns image, label and probability, a number: run "
                 "`detector check --tags` again"
             ) from None
-        doubts[image] = max(probability, doubts.get(image, 0.0))
+        doubts.setdefault(image, {})[label] = probability
     return doubts

@@ -86,6 +86,8 @@ def write_report(folder: Path, overrides: Overrides, output: Path | None, model:
         policy=POLICY,
         script=SCRIPT,
         made_from=made_from(folder),
+        command="detector report",
+        guide="docs/report.md",
         title=name_page(cfg.datasets, whole, "" if folder != whole else cfg.model.method),
         doubt=unmeasured(metrics, test_set.name),
         commands=how_to_measure(cfg.datasets, whole) if metrics["mAP50"] is None else [],

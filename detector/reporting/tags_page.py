@@ -25,10 +25,12 @@ def tags_page(
         policy=POLICY,
         script="",
         made_from="",
+        command="detector check --tags",
+        guide="docs/own_images.md",
         title=title,
         doubt="",
         commands=[],
-        summary=summary,
+        summary=f"{summary}; detector review shows them first in the order doubtful tags",
         comparison="",
         cards={},
         sections=sections,
@@ -39,7 +41,9 @@ def tags_page(
 def _figure(dataset: AnnotatedImages, index: int, tag: DoubtedTag) -> Figure:
     label, box = dataset.class_names.index(tag.label), tag[6:10]
     boxes = [Box(box, "found", label, f"{tag.label} {tag.score:.2f}")] if any(box) else []
-    others = f"; otherwise in {tag.near_duplicates}" if tag.near_duplicates else ""
-    text = f"{100 * tag.probability:.0f} %{others}"
+    missing = tag.said == "not shown"
+    text = f"{100 * tag.probability:.0f} % likely"
+    if tag.near_duplicates:
+        text += f"; nearly the same image {'with' if missing else 'without'} the tag: {tag.near_duplicates}"
     shown = picture(dataset.read_image(index), boxes, tag.image)
-    return Figure(shown, tag.label if tag.said == "not shown" else f"no {tag.label}?", text)
+    return Figure(shown, f"{tag.label} missing" if missing else f"no {tag.label}", text)

@@ -147,10 +147,15 @@ class Store:
         with self._transaction():
             return sum(self._file.execute(query, row).rowcount for row in rows)
 
-    def doubt_tags(self, doubts: Mapping[str, float]) -> None:
-        """Put the images of `doubts`, by name, first in the order "tags", those of most doubt foremost."""
-        rows = [(1 + doubt, name) for name, doubt in doubts.items()]
+    def doubt_tags(self, doubts: Mapping[str, Mapping[str, float]]) -> None:
+        """Put the images of doubted tags first in the order "tags", those of most doubt foremost.
+
+        Args:
+            doubts: by the name of the image and the class, the probability that the tag is wrong.
+        """
+        rows = [(1 + max(each.values()), name) for name, each in doubts.items()]
         with self._transaction():
+            self._file.execute("INSERT OR REPLACE INTO meta VALUES ('doubts', ?)", (json.dumps(doubts),))
             self._file.execute("UPDATE images SET tag_doubt = tag_doubt - 1 WHERE tag_doubt > 1")
             self._file.executemany("UPDATE images SET tag_doubt = ? WHERE name = ?", rows)
 
@@ -186,6 +191,12 @@ class Store:
             raise DataError(f"there is no image {number}")
         name, height, width, start, candidates = row
         found = {"id": number, "name": name, "height": height, "width": width, "start": json.loads(start)}
+        doubts = self._file.execute(
+            "SELECT each.value FROM meta, json_each(meta.value) AS each "
+            "WHERE meta.key = 'doubts' AND each.key = ?",
+            (name,),
+        ).fetchone()
+        found["doubts"] = json.loads(doubts[0]) if doubts else {}
         return found | {"candidates": json.loads(candidates), "actions": self._actions(number)}
 
     def _actions(self, number: int) -> list[dict[str, Any]]:
@@ -326,8 +337,8 @@ class Store:
     def progress(self, last: int = 30) -> dict[str, Any]:
         """How many images are decided and skipped, and the corrections in the last ones, oldest first.
 
-        A correction is a box that was added, moved, given another class or rejected. Beside them is the least
-        score that they suggest, see :func:`suggest_least_score`.
+        A correction is a box that was added, moved, given another class or rejected, or a tag. Beside them is
+        the least score that they suggest, see :func:`suggest_least_score`.
         """
         (total, decided, skipped), *_ = self._rows(
             "SELECT count(*), coalesce(sum(decided AND NOT skipped), 0), coalesce(sum(skipped), 0) "
@@ -347,10 +358,12 @@ class Store:
 
 
 def _effort(image: dict[str, Any], state: State) -> dict[str, int]:
-    """How many boxes were corrected in an image, and how many boxes and actions there are."""
+    """The corrections of an image, and how many boxes and actions there are."""
     before, after = (
         {box["id"]: (box["label"], box["box"]) for box in boxes if box["status"] != "rejected"}
         for boxes in (image["start"]["boxes"], state["boxes"])
     )
-    corrections = sum(before.get(box_id) != after.get(box_id) for box_id in before.keys() | after.keys())
+    chosen = {action.get("id") for action in image["actions"]}  # not what scored too low to be shown
+    changed = (box_id for box_id in before.keys() | after.keys() if before.get(box_id) != after.get(box_id))
+    corrections = len(chosen.intersection(changed)) + len(state["tags"])
     return {"corrections": corrections, "boxes": len(after), "actions": len(image["actions"])}

@@ -8,33 +8,26 @@ learns in the background. It needs playwright and Chromium.
 
 import argparse
 import io
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import socket
-import threading
-
-import uvicorn
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
-from review_actions import NAME, Annotator, objects_of
+from playwright.sync_api import Page
+from review_actions import Annotator, objects_of
+from review_page import NAME, open_page
 
 from detector.config import load_cfg
 from detector.data.build import build_dataset
 from detector.review.learner import Learner
-from detector.review.server import make_app
 from detector.review.session import Session, open_session
 from detector.utils.files import atomic_write, encode_image
 
 FOLDER = Path(__file__).parents[1] / "images"
-SIZE = {"width": 1000, "height": 700}  # pixels
+SIZE = (1000, 700)  # pixels
 FRAME_MS, REVIEWED = 1100, 12  # of a frame; images before the pictures
 
 
@@ -48,7 +41,8 @@ def main() -> None:
     objects = objects_of(build_dataset(cfg, cfg.datasets.train_split))
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(options.run, (), file=Path(folder, "review.sqlite"))
-        with Learner(options.run, (), session.store, 10) as learner, _page(session, learner) as page:
+        learner = Learner(options.run, (), session.store, 10)
+        with learner, open_page(session, *SIZE, learner.status) as page:
             annotator = Annotator(page, session.store)
             for _ in range(REVIEWED):
                 annotator.review(objects[page.evaluate(NAME)])
@@ -64,28 +58,6 @@ def _wait_while(learner: Learner, doing: str) -> None:
     time.sleep(0.2)
     while learner.status()["doing"] in ("", doing):
         time.sleep(0.2)
-
-
-@contextmanager
-def _page(session: Session, learner: Learner) -> Iterator[Page]:
-    """The page of a server that runs in a thread."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    words = {"title": "demo", "token": "t", "learning": learner.status}
-    app = make_app(session.store, session.pictures, port=port, **words)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE)
-        page.goto(f"http://127.0.0.1:{port}/?token=t")
-        page.locator("#stage .picture").wait_for()
-        yield page
-        browser.close()
-    server.should_exit = True
-    thread.join(10)
 
 
 def _picture(page: Page) -> Image.Image:

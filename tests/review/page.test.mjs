@@ -77,6 +77,15 @@ test("a click proposes the best box around it that is not there yet", () => {
   assert.deepEqual(geometry.candidatesAt(candidates, [300, 300], []), []);
 });
 
+test("a drawn box is of the class that was found there, unless the announced one is about as likely", () => {
+  const box = [0, 0, 40, 40];
+  const candidates = [[0, 0, 40, 40, 1, 0.5], [1, 0, 40, 40, 2, 0.49], [90, 0, 99, 9, 3, 1]];
+  assert.equal(geometry.likelyClass(candidates, box, 0), 1);
+  assert.equal(geometry.likelyClass(candidates, box, 2), 2);
+  assert.equal(geometry.likelyClass(candidates, [200, 0, 240, 40], 3), 3); // nothing was found there
+  assert.equal(geometry.likelyClass([[0, 0, 40, 40, 1, 0.04]], box, 0), 0);
+});
+
 test("zooming keeps the place under the pointer", () => {
   const view = geometry.fit(image, { width: 232, height: 132 });
   assert.deepEqual(view, { scale: 2, x: 16, y: 16 });

@@ -274,6 +274,13 @@ def test_a_drawn_box_has_the_class_of_the_least_sure_box(page, running: Running)
     assert labels == [BIRD, CAR, BIRD, CAR, BIRD]
 
 
+def test_a_drawn_box_has_the_class_that_the_detector_found_there(page, running: Running) -> None:
+    page.mouse.move(*place(page, 100, 100))
+    page.keyboard.press("x")  # the car, which is less sure, is announced
+    drag(page, (58, 56), (150, 149))
+    assert boxes_of(saved(page, running))[-1][0] == BIRD
+
+
 def test_a_corrected_class_is_not_that_of_the_next_box(page, running: Running) -> None:
     drag(page, (310, 20), (390, 90))
     page.keyboard.press("1")
@@ -304,6 +311,21 @@ def test_the_boxes_are_on_the_screen(page) -> None:
     until(page, "document.querySelectorAll('#boxes li.rejected').length === 1")
     page.mouse.move(*place(page, 390, 10))
     assert edge(100, 50) == picture
+
+
+def test_what_is_painted_step_by_step_is_as_if_painted_at_once(page) -> None:
+    shown = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done("
+    shown += "document.querySelector('#stage canvas').toDataURL()))))"
+    page.mouse.move(*place(page, 100, 100))
+    looks = []
+    for key in ("", ".", "a", "Shift+ArrowRight", "x", "p", "Control+z", "p", ",", "Control+z"):
+        if key:
+            page.keyboard.press(key)
+        drag(page, (120, 30), (260, 170)) if key == "," else page.mouse.click(*place(page, 210, 120))
+        looks.append(page.evaluate(shown))
+        page.keyboard.press("f")  # paints all of it
+        assert page.evaluate(shown) == looks[-1], key
+    assert len(set(looks)) > 5
 
 
 def test_a_finger_chooses_rejects_draws_and_zooms(browser, running: Running) -> None:
@@ -359,6 +381,17 @@ def test_tags_counts_and_points(page, running: Running) -> None:
     assert (state["tags"], state["counts"]) == ({BIRD: False}, {CAR: 3})
     assert [(each["label"], round(each["point"][0])) for each in state["points"]] == [(CAR, 130)]
     assert [status for _, _, status in boxes_of(state)] == ["rejected", "proposed", "rejected"]
+
+
+def test_a_doubted_tag_is_marked_until_it_is_corrected(page, running: Running) -> None:
+    running.store.doubt_tags({"3.png": {CAR: 0.83}})
+    page.locator("#order").select_option("tags")
+    until(page, "document.getElementById('name').textContent === '3.png'")
+    tag = page.get_by_role("button", name=f"Tag {CAR}: shown, probably wrong (83 %)")
+    assert tag.text_content() == "shown ?"
+    tag.click()
+    assert tag.count() == 0
+    assert saved(page, running, 4)["tags"] == {CAR: False}
 
 
 def test_enter_asks_once_about_a_tag_without_a_box(page, running: Running) -> None:

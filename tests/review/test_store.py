@@ -92,9 +92,12 @@ def test_orders(store: Store, order: str, options: dict, expected: list[str]) ->
 
 
 def test_doubted_tags_come_first(store: Store) -> None:
-    store.doubt_tags({"2.png": 0.4, "0.png": 0.9})
-    assert names(store.next_images("ann", 9, order="tags")) == ["0.png", "2.png", "1.png"]
-    store.doubt_tags({"2.png": 0.4})
+    car = {CLASSES[1]: 0.9, CLASSES[0]: 0.3}
+    store.doubt_tags({"2.png": {CLASSES[0]: 0.4}, "0.png": car})
+    images = store.next_images("ann", 9, order="tags")
+    assert names(images) == ["0.png", "2.png", "1.png"]
+    assert [image["doubts"] for image in images] == [car, {CLASSES[0]: 0.4}, {}]
+    store.doubt_tags({"2.png": {CLASSES[0]: 0.4}})
     assert names(store.next_images("ann", 1, order="tags")) == ["2.png"]
 
 
@@ -117,6 +120,16 @@ def test_new_boxes_replace_those_of_images_that_nobody_has_begun(store: Store) -
     assert [len(store.image(number)["start"]["boxes"]) for number in (1, 2, 3)] == [2, 0, 2]
     assert sorted(store.names().values()) == ["0.png", "1.png", "2.png", "3.png"]
     assert store.get_meta("weights") == "w2"
+
+
+def test_boxes_that_score_too_low_to_be_shown_are_no_corrections(store: Store) -> None:
+    boxes = [LabeledBox(CLASSES[0], (1, 1, 30, 40), score) for score in (0.9, 0.2, 0.1)]
+    store.add_images([new_image("new.png", *boxes)], {})
+    number = max(store.names())
+    store.record(number, "ann", [("1", {"kind": "accept_all", "complete": True, "least": 0.3})])
+    assert store.progress()["recent"] == [{"corrections": 0, "boxes": 1, "actions": 1}]
+    store.record(number, "ann", [("2", {"kind": "tag", "label": CLASSES[0], "shown": False})])
+    assert store.progress()["recent"][0]["corrections"] == 1
 
 
 def test_corrections_and_undecided_boxes(store: Store) -> None:

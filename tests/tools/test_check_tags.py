@@ -53,6 +53,9 @@ def test_a_missing_tag_is_written(command, overrides, doubted, tmp_path, capsys)
     page = (tmp_path / "run/check/tags.html").read_text()
     assert "Missing tags" in page
     assert doubted[0] in page
+    assert f"{doubted[1]} missing" in page
+    assert "90 % likely" in page
+    assert "detector report" not in page
     assert "1 tag is doubted, 1 missing and 0 false: about 1 of them" in told
     assert "as they are: DATASETS.MISSING_TAGS 0.20 DATASETS.FALSE_TAGS 0.00" in told
     assert f"next: detector train {CONFIG}" in told

@@ -1,6 +1,6 @@
 // The page: which image is shown, what a person can do with it, and by which keys.
 
-import { candidatesAt, contains, drag, mostLike, snapTargets } from "./geometry.mjs";
+import { candidatesAt, contains, drag, likelyClass, mostLike, snapTargets } from "./geometry.mjs";
 import { Grid } from "./grid.mjs";
 import { showLearning } from "./learning.mjs";
 import { boxText, byId, colorOf, showBoxes, showClasses, showProgress } from "./panel.mjs";
@@ -205,15 +205,16 @@ function add(box, name, how) {
 }
 
 // A box that is drawn over an undecided one, or over a proposal that was just asked for, corrects it: one action, where
-// rejecting and drawing are two. It has the class that the person picked; else that of the box below it; else the
-// announced one, which most likely lacks a box.
+// rejecting and drawing are two. It has the class that the person picked; else that of the box below it; else the one
+// that the detector found there, or the announced one, which most likely lacks a box.
 function draw(box) {
   if (!current) return;
+  const likely = picked ? label : classes[likelyClass(current.candidates, box, classes.indexOf(label))];
   const open = stage.boxes.filter((each) => each.status === "proposed" || each.id === series?.id);
-  const other = mostLike(open, box, label) ?? (picked ? null : mostLike(open, box));
+  const other = mostLike(open, box, likely) ?? (picked ? null : mostLike(open, box));
   series = null;
   selected = other?.id ?? crypto.randomUUID();
-  record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label, box, how: "drawn" });
+  record(other ? { kind: "change", id: selected, box, how: "drawn" } : { kind: "add", id: selected, label: likely, box, how: "drawn" });
   picked = false;
   label = likelyMissing(current.start, state, classes) ?? find(state, selected).label;
   refresh();

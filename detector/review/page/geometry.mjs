@@ -100,6 +100,18 @@ export function candidatesAt(candidates, point, boxes, most = 8) {
   return chosen;
 }
 
+// The class of the candidate that is most like a box, by score and IoU; `announced`, the number of the class that is
+// expected, unless another one is clearly more likely.
+export function likelyClass(candidates, box, announced, margin = 0.05) {
+  let [found, most] = [announced, margin];
+  for (const each of candidates) {
+    const overlap = iou(box, each);
+    const value = each[5] * overlap ** 2 + (each[4] === announced ? margin : 0);
+    if (overlap >= 0.3 && value > most) [found, most] = [each[4], value];
+  }
+  return found;
+}
+
 // A view is the scale of the image on the screen and the place of its corner there.
 export function fit(image, screen, margin = 16) {
   const scale = Math.min((screen.width - 2 * margin) / image.width, (screen.height - 2 * margin) / image.height);

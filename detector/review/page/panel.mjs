@@ -74,10 +74,12 @@ export function showClasses({ image, state, classes, label }, filter, on) {
     const corrected = state.tags[name] !== undefined;
     const unknown = !corrected && image.start.unknown.includes(name);
     const text = unknown ? "unknown" : shown.includes(name) ? (corrected ? "missing" : "shown") : corrected ? "wrong" : "–";
-    const button = element("button", { className: `tag${corrected ? " corrected" : ""}`, textContent: text });
+    const doubt = corrected ? 0 : image.doubts[name] ?? 0;
+    const button = element("button", { className: `tag${corrected || doubt ? " corrected" : ""}`, textContent: doubt ? `${text} ?` : text });
     button.onclick = () => on.tag(name);
-    button.setAttribute("aria-label", `Tag ${name}: ${text === "–" ? "not shown" : text}`);
-    button.title = "shown: as tagged; wrong: it is not there; missing: it is there without a tag";
+    const doubtful = doubt ? `, probably wrong (${Math.round(100 * doubt)} %)` : "";
+    button.setAttribute("aria-label", `Tag ${name}: ${text === "–" ? "not shown" : text}${doubtful}`);
+    button.title = `shown: as tagged; wrong: it is not there; missing: it is there without a tag${doubtful}`;
     return button;
   }
 

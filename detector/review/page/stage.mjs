@@ -12,9 +12,22 @@ const DARK = "#10131a";
 
 const exactness = (event) => (event.pointerType === "touch" ? "touch" : "mouse");
 
+const textPlace = (text, x, top) => [x, top, text.length * 6.6 + 10, 17];
+
+// The whole pixels of the screen around places [x, y, width, height], with their lines and handles.
+function around(places) {
+  const [left, top] = [0, 1].map((axis) => Math.min(...places.map((each) => each[axis])) - 7);
+  const [right, bottom] = [0, 1].map((axis) => Math.max(...places.map((each) => each[axis] + each[axis + 2])) + 7);
+  const [x1, y1] = [left, top].map((value) => Math.floor(value * devicePixelRatio) / devicePixelRatio);
+  const [x2, y2] = [right, bottom].map((value) => Math.ceil(value * devicePixelRatio) / devicePixelRatio);
+  return [x1, y1, x2 - x1, y2 - y1];
+}
+
+const meet = (a, b) => a[0] < b[0] + b[2] && b[0] < a[0] + a[2] && a[1] < b[1] + b[3] && b[1] < a[1] + a[3];
+
 function paintText(pen, text, x, top, color) {
   pen.fillStyle = color;
-  pen.fillRect(x, top, text.length * 6.6 + 10, 17);
+  pen.fillRect(...textPlace(text, x, top));
   pen.fillStyle = DARK;
   pen.fillText(text, x + 5, top + 12.5);
 }
@@ -64,6 +77,7 @@ export class Stage {
     Object.assign(this, { root, on, image: null, view: null, boxes: [], points: [], pointer: null, rest: null, gesture: null });
     this.canvas = root.querySelector("canvas"); // not SVG: its texts are laid out anew at each change of one of them
     this.painting = null; // the next frame, if it has something new
+    this.painted = { marks: new Map() }; // what the canvas shows
     this.lens = root.querySelector(".lens");
     this.picture = null;
     this.touches = new Map();
@@ -160,31 +174,55 @@ export class Stage {
     });
   }
 
+  // Paints anew where something has changed since the last frame: without a GPU, hundreds of boxes take too long.
   #paint() {
-    const { canvas, gesture } = this;
+    const { canvas, view, painted } = this;
+    const { width, height } = canvas;
+    const screen = [0, 0, width / devicePixelRatio, height / devicePixelRatio];
+    const marks = new Map(this.image ? this.#marks().filter((mark) => meet(screen, mark.extent)).map((mark) => [mark.key, mark]) : []);
+    const without = (some, others) => [...some].filter(([key]) => !others.has(key)).map(([, mark]) => mark.extent);
+    const changed = [...without(painted.marks, marks), ...without(marks, painted.marks)];
+    const few = changed.length < 20 && painted.view === view && painted.width === width && painted.height === height;
+    this.painted = { view, width, height, marks };
     const pen = canvas.getContext("2d");
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.clearRect(0, 0, canvas.width, canvas.height);
-    if (!this.image) return;
-    pen.scale(devicePixelRatio, devicePixelRatio);
+    pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     pen.font = "600 11px ui-monospace, monospace";
-    const [right, bottom] = [canvas.width / devicePixelRatio, canvas.height / devicePixelRatio];
+    for (const part of few ? changed : [screen]) {
+      pen.save();
+      pen.beginPath();
+      pen.rect(...part);
+      pen.clip();
+      pen.clearRect(...part);
+      for (const { extent, paint } of marks.values()) if (meet(part, extent)) paint(pen);
+      pen.restore();
+    }
+  }
+
+  // What is to be seen, the last above the others: {key, all that its look depends on; extent; paint}.
+  #marks() {
+    const { gesture, selected } = this;
+    const marks = [];
+    const mark = (extent, paint, ...look) => marks.push({ key: JSON.stringify([paint.name, ...look]), extent, paint: (pen) => paint(pen, ...look) });
     const plates = [];
     const aimed = this.pointer && this.aimed?.id;
-    let chosen = null;
+    let handles = null;
     for (const each of this.boxes) {
       const place = this.#onScreen((gesture?.id === each.id && gesture.box) || each.box);
-      const [x, y, width, height] = place;
-      if (x > right || y > bottom + 17 || x + width < 0 || y + height < 0) continue;
+      const [x, y] = place;
       let top = Math.max(0, y - 17);
-      while (plates.some((other) => Math.abs(other[0] - x) < 40 && Math.abs(other[1] - top) < 14)) top += 17;
-      plates.push([x, top]);
-      paintBox(pen, place, top, each, each.id === this.selected, each.id === aimed);
-      if (each.id === this.selected) chosen = [place, each.color];
+      while (plates.some((other) => meet(other, textPlace(each.text, x - 1, top)))) top += 17;
+      const plate = textPlace(each.text, x - 1, top);
+      plates.push(plate);
+      mark(around([place, plate]), paintBox, place, top, each, each.id === selected, each.id === aimed);
+      if (each.id === selected) handles = [place, each.color];
     }
-    if (chosen) paintHandles(pen, ...chosen);
-    for (const each of this.points) paintPoint(pen, this.#onScreen([...each.point, ...each.point]), each);
-    if (gesture?.preview) paintPreview(pen, this.#onScreen(gesture.preview));
+    if (handles) mark(around([handles[0]]), paintHandles, ...handles);
+    for (const { point, label, color } of this.points) {
+      const [x, y] = this.#onScreen([...point, ...point]);
+      mark(around([[x - 7, y - 7, 14, 14], textPlace(label, x + 10, y - 8)]), paintPoint, [x, y], { color, label });
+    }
+    if (gesture?.preview) mark(around([this.#onScreen(gesture.preview)]), paintPreview, this.#onScreen(gesture.preview));
+    return marks;
   }
 
   // The chosen box, and which of its handles is at a place.
