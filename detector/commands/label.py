@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from detector.commands.hints import export_of
+from detector.data.datasets.sheet_columns import NamedColumns
 from detector.data.formats import FORMATS, ReviewImage
 from detector.labeling.label import label
 from detector.labeling.training_formats import TRAINING_FORMATS, write_training_folder
-from detector.utils.command_line import add_model_option, add_threshold_option, next_step
+from detector.utils.command_line import (
+    add_column_options,
+    add_model_option,
+    add_threshold_option,
+    next_step,
+)
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError, counted
 
@@ -32,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     what = "only N images without boxes, of all classes in turns"
     add("-n", "--count", type=int, metavar="N", help=what)
     add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
+    add_column_options(parser, shown=False)
     add_threshold_option(parser)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     add_model_option(parser)
@@ -40,10 +47,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     if not options.formats:
         raise UserError(f"--format is missing: one of {', '.join(FORMATS)}, or to train from: {_TO_TRAIN}")
+    named = vars(options)
+    columns = NamedColumns(named.pop("image_column"), tuple(named.pop("label_column")))
     if {*options.formats} & {*TRAINING_FORMATS}:
         _write_to_train(options)
         return
-    found = label(**vars(options))
+    found = label(**named, columns=columns)
     if not is_main():
         return
     print(f"{_describe(found)}: {options.output}")

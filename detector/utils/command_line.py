@@ -62,6 +62,13 @@ def _threshold(text: str) -> float | str:
     return text if text == "auto" else float(text)
 
 
+def add_column_options(parser: argparse.ArgumentParser, *, shown: bool = True) -> None:
+    """--label-column and --image-column, for the commands that read spreadsheets."""
+    what = "header of a table's tags (repeatable)" if shown else argparse.SUPPRESS
+    parser.add_argument("--label-column", action="append", default=[], metavar="H", help=what)
+    parser.add_argument("--image-column", metavar="H", help=argparse.SUPPRESS)
+
+
 def model_words(model: str) -> list[str]:
     """--model as words of another command."""
     return [] if model == "auto" else ["--model", model]
