@@ -1,16 +1,9 @@
-"""Write a trained network to a file that runs without the code of its model, and check it.
-
-    detector export runs/demo --format onnx
-
-The student of self-training takes images and gives boxes, scores and labels after NMS; a weak
-detector takes images and proposals and gives their scores and boxes (docs/export.md). Beside a
-student in ONNX there are example.py, which runs it without torch, and preprocess.json.
-"""
+"""The command `detector export`."""
 
 import logging
 import os
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,7 +43,6 @@ from detector.self_training.fcos import FCOS
 from detector.self_training.networks import Model
 from detector.self_training.scoring import detection_limits, score_batch
 from detector.structures import Detections
-from detector.utils.command_line import add_model_option
 from detector.utils.errors import UserError, counted
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
@@ -305,16 +297,6 @@ def describe(cfg: Settings) -> dict[str, Any]:
         "max_per_class": test.max_per_class,
         "max_detections": test.max_detections,
     }
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("weights", type=Path, metavar="RUN", help="a run folder or a checkpoint")
-    add("--format", required=True, choices=tuple(SUFFIXES), dest="form", help="what to write")
-    add("--images", type=Path, metavar="FOLDER", help="pictures to check with (default: the test split)")
-    add("--count", type=int, default=20, help="how many of them (default: 20)")
-    add("--int8", action="store_true", help="of a student in ONNX: 8-bit convolutions; prints their AP")
-    add_model_option(parser)
 
 
 def run(options: Namespace) -> None:

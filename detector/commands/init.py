@@ -1,17 +1,10 @@
-"""Write a config for a folder of your own pictures.
-
-    detector init pictures
-    detector init pictures --labels labels.csv --output fruit.yaml
-
-The labels are looked for in the folder: a table (CSV, Excel, JSON), annotations (COCO, VOC, YOLO,
-Label Studio, CVAT), or one folder for each class. Writes NAME.yaml and tables in the folder NAME.
-"""
+"""The command `detector init`."""
 
 import importlib.util
 import shlex
 import statistics
 import warnings
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,12 +16,12 @@ from detector.commands.init_again import init_again
 from detector.commands.init_config import RECIPE, choose_tiles, choose_values, describe_objects
 from detector.config import load_cfg
 from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
-from detector.data.sources.scene_split import SPLIT_BY, split_pictures
+from detector.data.sources.scene_split import split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import record_source, remove_record
 from detector.data.sources.tagged import Tagged
 from detector.data.sources.tagged_pictures import find_tags
-from detector.utils.command_line import add_column_options, next_step
+from detector.utils.command_line import next_step
 from detector.utils.errors import DataError, UserError, counted, shortened
 from detector.utils.files import atomic_write, check_printable
 from detector.utils.outputs import make_folder
@@ -162,20 +155,6 @@ def _check_free(output: Path, folder: Path, pictures: Path) -> None:
 def _write(path: Path, text: str) -> None:
     with atomic_write(path, "w") as file:
         file.write(text)
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("pictures", type=Path, nargs="?", metavar="PICTURES", help="a folder")
-    what = "write the tables of --output anew from their source, whose labels have changed"
-    add("--again", action="store_true", help=what)
-    add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
-    add("--skip-missing", action="store_true", help="leave out lines of a table whose picture is missing")
-    add_column_options(parser)
-    what = "auto (default): by scene where file names tell; scene; picture"
-    add("--split-by", choices=SPLIT_BY, default="auto", metavar="WHAT", help=what)
-    add("--tile", default="auto", metavar="N", help="INPUT.TILE, for large pictures (default: auto)")
-    add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
 
 def run(options: Namespace) -> None:

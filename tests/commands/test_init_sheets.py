@@ -189,7 +189,7 @@ def test_of_several_tables_of_kaggle_the_one_with_labels_is_read(folder):
 def test_labels_that_are_not_there_are_named_with_the_nearest_file(folder, capsys):
     Path("Liste.csv").write_text("file,labels\n")
     assert main(["init", "data", "--labels", "Liste.cvs"]) == 2
-    assert "error: the labels Liste.cvs do not exist (did you mean Liste.csv?)" in capsys.readouterr().err
+    assert "labels Liste.cvs does not exist (did you mean Liste.csv?)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
