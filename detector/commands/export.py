@@ -46,12 +46,16 @@ from detector.structures import Detections
 from detector.utils.errors import UserError, counted
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
+from detector.utils.progress import duration
 
 logger = logging.getLogger(__name__)
 
 EXAMPLE, PREPROCESS = "example.py", "preprocess.json"
 _CALIBRATION, _MEASURED = 100, 500  # images, at most
 _DEAR = 1.0  # mAP50
+# For :func:`announce`: seconds of a core to trace and convert a network, passes over an image of the model
+# and of what was exported together, and how many images are made.
+_TRACING, _COMPARISONS, _MADE = 15.0, 2.5, 16
 
 
 def export(
@@ -88,6 +92,7 @@ def export(
     if int8 and not (student and form == "onnx"):
         raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
     paths = find_check_images(cfg, images)[:count]
+    announce(predictor, paths, form)
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
     name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
@@ -131,6 +136,20 @@ def export(
     agrees = f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}"
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, {agrees}")
     return path
+
+
+def announce(predictor: Predictor, paths: Sequence[Path], form: str) -> None:
+    """Print what will be done, and about how long it takes on this machine: two images are timed."""
+    predictor(paths[0])  # the first call takes longer
+    began = time.perf_counter()
+    predictor(paths[-1])
+    of_image = time.perf_counter() - began
+    seconds = _TRACING + _COMPARISONS * (len(paths) + _MADE) * of_image
+    print(
+        f"traces the network, converts it to {form} and compares it with the model on "
+        f"{counted(len(paths), 'image', 'images')} and some made from them: about {duration(seconds)}",
+        flush=True,
+    )
 
 
 def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
