@@ -66,7 +66,8 @@ def nearest(path: Path) -> str:
         path = path.parent  # the first part that is missing
     if not path.parent.is_dir():
         return ""
-    known = sorted(each.name for each in path.parent.iterdir() if each.name[0] != ".")
+    names = sorted(each.name for each in path.parent.iterdir() if each.name[0] != ".")
+    known = [each for each in names if Path(each).suffix or not path.suffix]  # a file for a file
     name = path.name.casefold()
     same = [each for each in known if Path(each).stem == path.stem or each.startswith(f"{path.name}_")]
     folded = {each.casefold(): each for each in reversed(known)}

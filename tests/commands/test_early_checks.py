@@ -19,6 +19,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "config.yaml").write_text("{}\n")
     (tmp_path / "zoo.yaml").write_text("OUTPUT_DIR: runs/zoo\n")
+    (tmp_path / "zoo").mkdir()  # its tables
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.jpg").touch()
     (tmp_path / "Liste.csv").write_text("file,labels\n")
