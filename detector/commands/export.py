@@ -91,8 +91,7 @@ def export(
     student = not isinstance(predictor, WeakPredictor)
     if int8 and not (student and form == "onnx"):
         raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
-    paths = find_check_images(cfg, images)[:count]
-    announce(predictor, paths, form)
+    announce(predictor, paths := find_check_images(cfg, images)[:count], form)
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
     name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"

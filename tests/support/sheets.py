@@ -269,7 +269,64 @@ def counts_of_objects():
     return text_of([["image", "crack", "rust"], *rows])
 
 
+def merged_cells_of_names():
+    rows = [
+        [base if place == 0 else "", tag]
+        for base, tags in beside(BASES, TAGS)
+        for place, tag in enumerate(tags or [""])
+    ]
+    return text_of([["Bild", "Fehler"], *rows], ";")
+
+
+def facts_of_the_project_above():
+    rows = [[base, ", ".join(tags), "S1"] for base, tags in beside(BASES, TAGS)]
+    above = [["Project", "Surfaces"], ["Date", "2024-05-01"], ["Pictures", "16"], []]
+    return text_of([*above, ["Filename", "Defects", "Station"], *rows])
+
+
+def wildlife_insights():
+    head = ["project_id", "image_id", "location", "common_name", "timestamp", "number_of_objects"]
+    rows = [
+        ["p1", stem, f"gs://x/{stem.replace(' ', '_')}.jpg", tag, "2024-05-01 10:00:00", 1]
+        for stem, tags in beside(STEMS, TAGS)
+        for tag in tags or [""]
+    ]
+    return text_of([head, *rows])
+
+
+def inaturalist():
+    head = ["id", "user_login", "quality_grade", "image_url", "scientific_name", "iconic_taxon_name"]
+    rows = [
+        [i, "ann", "research", f"https://x.org/{base.replace(' ', '%20')}", tag, "Insecta"]
+        for i, (base, tags) in enumerate(beside(BASES, TAGS))
+        for tag in tags or [""]
+    ]
+    return text_of([head, *rows])
+
+
+def json_of_scores():
+    scores = [{label: 0.93 if label in tags else 0.02 for label in ("crack", "rust")} for tags in TAGS]
+    cells = list(map(json.dumps, scores))
+    return text_of([["filename", "predictions"], *beside(BASES, cells)])
+
+
+def questions_and_answers():
+    rows = [[base, *marks, "3.5.2024"] for base, marks in beside(BASES, flags("Ja", "Nein"))]
+    return text_of([["Foto", "crack?", "rust?", "Datum"], *rows], ";")
+
+
+def words_between_tags():
+    return text_of([["Bildnummer", "Beobachtung"], *beside(STEMS, map(" und ".join, TAGS))])
+
+
 SHEETS = [
+    (merged_cells_of_names, "tags.csv"),
+    (facts_of_the_project_above, "tags.csv"),
+    (wildlife_insights, "tags.csv"),
+    (inaturalist, "tags.csv"),
+    (json_of_scores, "tags.csv"),
+    (questions_and_answers, "tags.csv"),
+    (words_between_tags, "tags.csv"),
     (a_header_of_ones_own_beside_who_tagged, "tags.csv"),
     (google_forms, "tags.csv"),
     (excel_pivot_with_totals, "tags.csv"),

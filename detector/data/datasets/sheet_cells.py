@@ -55,6 +55,11 @@ def are_flags(cells: Sequence[str]) -> bool:
     )
 
 
+def are_alike(cells: Sequence[str]) -> bool:
+    """Whether all rows have the same in a column, so that it tells no picture from another."""
+    return len(cells) > 1 and len({*cells}) == 1
+
+
 def are_repeated_words(cells: Sequence[str]) -> bool:
     filled = [cell for cell in cells if cell]
     with_letters = sum(any(map(str.isalpha, cell)) for cell in filled)

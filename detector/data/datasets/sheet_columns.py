@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from detector.data.datasets.sheet import SheetRow, columns_of
 from detector.data.datasets.sheet_cells import (
+    are_alike,
     are_counts,
     are_flags,
     are_numbers,
@@ -38,6 +39,7 @@ from detector.data.datasets.sheet_words import (
 from detector.data.sources.splits import find_split_column
 from detector.utils.errors import DataError, shortened
 
+_PREAMBLE = 15  # rows among which the header is, below others such as Project,Surfaces
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 
 
@@ -150,11 +152,17 @@ def names_file_and_labels(header: Sequence[str]) -> bool:
 
 
 def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -> int:
-    """How many rows above the header have a single cell, such as "Inventory 2024", as most others do not."""
+    """How many rows are above the header: with names of both kinds in it, else below rows of a single cell.
+
+    Most rows have more cells than a title such as "Inventory 2024".
+    """
     filled = [[cell for cell in row.cells if cell] for row in rows]
     for above, row in enumerate(rows[:5]):
         if {*map(header_key, row.cells)} & {*PIVOT}:  # above the header of a pivot table of Excel
             return above + 1
+    for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
+        if keys & {*PICTURE} and keys & {*LABELS}:
+            return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
     if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
         return 0
     for above, (first, *others) in enumerate(filled):
@@ -304,13 +312,14 @@ def _find_labels(
         best = min(map(base, words), key=LABELS.index)
         return [i for i in words if base(i) == best], [], []
     words = [i for i in texts if not are_numbers(below[i])]
-    words = [i for i in words if not is_about(header[i])] or words
+    words = [i for i in words if not is_about(header[i]) and not are_alike(below[i])] or words
     tags = [i for i in words if are_tags(below[i])]
     if len(flags) == 1 and keys[flags[0]] in LABELS:
         return flags, [], []  # 0 and 1 are the names of two classes
     counts = [i for i in texts if header[i] and not is_about(header[i]) and are_counts(below[i])]
     classes = [i for i in rest if i in (*flags, *counts) and not is_no_class(header[i])]
-    if (flags or len(counts) > 1) and classes and not (len(tags) == 1 and len(classes) == 1):
+    alone = len(classes) == 1 and (len(tags) == 1 or (words and are_alike(below[classes[0]])))
+    if (flags or len(counts) > 1) and classes and not alone:
         return [], classes, []
     if not any(header):
         return words or texts, [], []

@@ -25,6 +25,30 @@ def _is_remark(row: SheetRow) -> bool:
     return mark[:1] == "#" and len(mark) > 1 and not (keys[0] in PICTURE and {*keys} & {*LABELS})
 
 
+def fill_names(
+    rows: Sequence[SheetRow], picture: int, labels: Sequence[int]
+) -> tuple[list[SheetRow], list[str]]:
+    """The rows, with the name of the picture where a merged cell has it for several; and notes for the user.
+
+    Such rows have nothing but labels. A single one may lack its name by mistake, and is left as it is.
+    """
+
+    def lacks_name(row: SheetRow) -> bool:
+        filled = {i for i, cell in enumerate(row.cells) if cell}
+        return bool(filled) and filled <= {*labels}
+
+    if not labels or (count := sum(map(lacks_name, rows[1:]))) < 2:
+        return list(rows), []
+    filled: list[SheetRow] = []
+    for row in rows:
+        cells = list(row.cells)
+        if filled and lacks_name(row):
+            cells += [""] * (picture + 1 - len(cells))
+            cells[picture] = filled[-1].cells[picture]
+        filled.append(SheetRow(row.line, tuple(cells)))
+    return filled, [f"{count} lines without a name belong to the picture above them"]
+
+
 def without_totals(
     rows: Sequence[SheetRow], header: Sequence[str], picture: int, is_picture: Callable[[str], bool]
 ) -> tuple[list[SheetRow], list[str]]:

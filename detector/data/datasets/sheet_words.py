@@ -20,7 +20,8 @@ PICTURE = _words("""
 LABELS = _words("""
     labels label tags tag classes class classname classnames labelname labelnames category categories
     categoryname annotation annotations choice choices findinglabels regionattributes target targets
-    object objects species breed defect defects answer answers antwort antworten response keywords keyword
+    object objects species breed defect defects scientificname commonname
+    taxon taxonname answer answers antwort antworten response keywords keyword
     stichwort stichworte diagnosis type finding findings classid labelid categoryid klasse klassen
     kategorie kategorien fehler fehlerart defekt defekte merkmale schlagwort schlagworte schlagwörter
     etikett etiketten beschriftung classe étiquette étiquettes etiquette catégorie catégories défaut

@@ -23,7 +23,7 @@ from detector.data.datasets.sheet_columns import (
     find_columns,
 )
 from detector.data.datasets.sheet_labels import join_spellings, split_labels
-from detector.data.datasets.sheet_rows import without_remarks, without_totals
+from detector.data.datasets.sheet_rows import fill_names, without_remarks, without_totals
 from detector.data.datasets.sheet_words import MAYBE, NO, YES
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
@@ -106,7 +106,8 @@ def read_sheet_source(
     logger.info("%s: %s", path, columns.describe())
     problems = _Problems()
     rows, notes = without_totals(rows[columns.first :], columns.header, columns.picture, exists)
-    lines = _read_lines(rows, columns, path, problems, notes)
+    rows, filled = fill_names(rows, columns.picture, columns.labels)
+    lines = _read_lines(rows, columns, path, problems, [*notes, *filled])
     known = {name.casefold(): name for name in class_names}
     lines = [
         row._replace(labels=tuple(known.get(each.casefold(), each) for each in row.labels)) for row in lines
@@ -207,11 +208,12 @@ def _names_of_rows(
     for i in columns.classes:
         if counts := [cell for cell in cells[i] if cell.isdecimal() and int(cell) > 1]:
             notes.append(f"numbers such as {counts[0]} in {columns.title(i)} are taken for counts of objects")
+        name = columns.header[i].rstrip(" ?:")
         for place, cell in enumerate(cells[i]):
             if flag(cell):
-                names[place].append(columns.header[i])
+                names[place].append(name)
             elif cell in MAYBE - absent:
-                unknown[place].append(columns.header[i])
+                unknown[place].append(name)
             elif flag(cell) is None and cell not in absent:
                 problems.add(
                     f"neither yes nor no in the column of a class ({_some(YES)}; {_some(NO)}, nothing)",
