@@ -6,23 +6,30 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from detector.config import load_cfg
+from detector.config import KEYS, load_cfg
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.utils.config_files import nearest
 from detector.utils.errors import UserError
 
+_CONFIGS = (".yaml", ".yml")
 _LOOKED_AT = 200  # files of a folder, to see whether it has pictures
 
 
 def check(command: str, options: Namespace) -> None:
     """Raise a UserError or FileNotFoundError where a config, run folder or file cannot be right."""
     if getattr(options, "config_file", None):
-        _check_config(options)
+        _check_config(command, options)
     if command in _CHECKS:
         _CHECKS[command](options)
 
 
-def _check_config(options: Namespace) -> None:
+def _check_config(command: str, options: Namespace) -> None:
+    if options.config_file.partition("=")[0] in KEYS:
+        words = [options.config_file, *options.overrides]
+        if config := next((word for word in words if word.endswith(_CONFIGS) or _is_run(Path(word))), None):
+            words.remove(config)
+        right = shlex.join(["detector", command, config or "CONFIG", *words])
+        raise UserError(f"the config comes before its keys: {right}")
     logging.disable(logging.WARNING)  # the command warns of the same
     try:
         load_cfg(options.config_file, options.overrides)
@@ -81,7 +88,7 @@ def _check_run(path: Path, command: str) -> None:
     """Raise if a path is not that of a run folder or checkpoint; one without weights is told later."""
     if not path.exists():
         raise FileNotFoundError(f"run folder or checkpoint {path} does not exist{nearest(path)}")
-    if path.suffix.lower() in (".yaml", ".yml") and path.name != "config.yaml":
+    if path.suffix.lower() in _CONFIGS and path.name != "config.yaml":
         try:
             run = f", {load_cfg(path).output_dir}"
         except (UserError, OSError):

@@ -46,6 +46,8 @@ MISTAKES = [
     ("train zoo.yml", "config file zoo.yml does not exist (did you mean zoo.yaml?)"),
     ("train runs/zoo", "there is no run folder runs/zoo (did you mean runs/zoo_quick?): train first"),
     ("train zoo.yaml SOLVER.MAX_ITR 3", "there is no key SOLVER.MAX_ITR"),
+    ("train SOLVER.MAX_ITER 40 zoo.yaml", "before its keys: detector train zoo.yaml SOLVER.MAX_ITER 40"),
+    ("train SOLVER.MAX_ITER=40", "before its keys: detector train CONFIG SOLVER.MAX_ITER=40"),
     ("train zoo.yaml --quik", "unrecognized arguments: --quik"),
     ("init picture", "picture is no folder of pictures (did you mean pictures?)"),
     ("init Liste.csv", "as in detector init FOLDER --labels Liste.csv"),
