@@ -99,10 +99,13 @@ def _check_run(path: Path, command: str) -> None:
         )
     if path.is_dir() and not _is_run(path) and _has_pictures(path):
         raise UserError(f"{path} is a folder of pictures, expected a run folder, which detector train writes")
+    if path.is_dir() and not _is_run(path):
+        raise FileNotFoundError(f"{path} is no run folder{nearest(path)}: train first, or name another one")
 
 
 def _is_run(path: Path) -> bool:
-    return path.suffix == ".pt" or any((path / name).exists() for name in ("config.yaml", "self_train"))
+    names = ("config.yaml", "self_train", "model_final.pt")
+    return path.suffix == ".pt" or any((path / name).exists() for name in names)
 
 
 def _has_pictures(folder: Path) -> bool:

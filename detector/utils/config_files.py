@@ -61,13 +61,13 @@ def find_config(path: str | Path, folder: Path = _HERE) -> Path:
 
 
 def nearest(path: Path) -> str:
-    """ " (did you mean ...?)" with what there is in the place of a path that does not exist, or ""."""
+    """ " (did you mean ...?)" with what there is beside a path that does not exist or is wrong, or ""."""
     while not path.parent.is_dir() and path.parent != path:
         path = path.parent  # the first part that is missing
     if not path.parent.is_dir():
         return ""
     names = sorted(each.name for each in path.parent.iterdir() if each.name[0] != ".")
-    known = [each for each in names if Path(each).suffix or not path.suffix]  # a file for a file
+    known = [each for each in names if each != path.name and (Path(each).suffix or not path.suffix)]
     name = path.name.casefold()
     same = [each for each in known if Path(each).stem == path.stem or each.startswith(f"{path.name}_")]
     folded = {each.casefold(): each for each in reversed(known)}

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path, monkeypatch):
     """Two runs, a config of one of them, and pictures."""
     monkeypatch.chdir(tmp_path)
-    for run in ("zoo_quick", "photos"):
+    (tmp_path / "runs" / "empty" / "check").mkdir(parents=True)
+    for run in ("zoo_quick", "photos", "empty_quick"):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "config.yaml").write_text("{}\n")
     (tmp_path / "zoo.yaml").write_text("OUTPUT_DIR: runs/zoo\n")
@@ -28,6 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 MISTAKES = [
     ("predict runs/zoo pictures", "runs/zoo does not exist (did you mean runs/zoo_quick?)"),
+    ("predict runs/empty pictures", "runs/empty is no run folder (did you mean runs/empty_quick?): train"),
     ("predict rnus/photos pictures", "rnus/photos does not exist (did you mean runs?)"),
     ("predict pictures runs/zoo_quick", "before PICTURES: detector predict runs/zoo_quick pictures"),
     ("predict runs/photos", "PICTURES is missing: detector predict runs/photos and"),
