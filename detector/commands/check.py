@@ -1,21 +1,8 @@
-"""Look at a data set before training on it: counts, balance, files, boxes, what proposals cover.
-
-    detector check configs/toybox_pcl.yaml
-
-With --teacher FOUND it says of each class how often the teacher finds what the tags say and what
-they deny and, if OUTPUT_DIR has a weak detector, how its boxes agree with that; whether to use the
-teacher alone, with tags, or not; and writes OUTPUT_DIR/check/teacher.json and teacher.png.
-
-With --tags it writes instead which tags are probably wrong or missing, OUTPUT_DIR/check/tags.csv
-and tags.html, best after a training (docs/own_images.md, Tags that are wrong).
-
-Warnings name what will go wrong and what to do. The exit status is 2 where something would stop a
-run. A sheet of samples of each split is drawn, OUTPUT_DIR/check/SPLIT.png.
-"""
+"""The command `detector check`."""
 
 import shlex
 import statistics
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,7 +39,7 @@ from detector.evaluation.pictures import choose_samples, encode_samples
 from detector.evaluation.summary import align
 from detector.inference.results import annotations
 from detector.structures import Annotation, Hints, ReviewedBoxes, box_area
-from detector.utils.command_line import add_teacher_option, next_step, teacher_words
+from detector.utils.command_line import next_step, teacher_words
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, counted, shortened
 from detector.utils.outputs import OutputFolder
@@ -304,11 +291,6 @@ def draw_samples(
 
 def _block(lines: Sequence[str]) -> str:
     return "\n  " + shortened(lines, _SHOWN, "\n  ")
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add_teacher_option(parser)
-    parser.add_argument("--tags", action="store_true", help="which tags are probably wrong or missing")
 
 
 def run(options: Namespace) -> None:

@@ -1,12 +1,6 @@
-"""Convert proposals of other projects to the file of a data set, checked against its images.
+"""The command `detector convert-proposals`."""
 
-    detector convert-proposals mine.yaml --format detectron --train train.pkl --test test.pkl
-
-Pickles are read without running what they ask for. A split may be in several files, as in --train a
---train b. Writes DATASETS.PROPOSALS; docs/proposals.md lists the formats.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,13 +14,6 @@ from detector.data.proposals.foreign import READERS, ForeignProposals
 from detector.utils.command_line import next_step
 from detector.utils.errors import UserError
 from detector.utils.folder_lock import file_lock
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--format", required=True, choices=READERS, help="what the files are")
-    for split in ("train", "test"):
-        text = f"proposals of DATASETS.{split.upper()}_SPLIT; may be repeated"
-        parser.add_argument(f"--{split}", type=Path, action="append", metavar="FILE", default=[], help=text)
 
 
 def run(options: Namespace) -> None:

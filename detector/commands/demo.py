@@ -1,14 +1,7 @@
-"""Draw a small data set, train a detector on its tags in five minutes, and open the report.
-
-    detector demo [FOLDER] [--no-browser]
-
-It needs no data, no network and no GPU: the data set, Toybox, is drawn (docs/quick_start.md).
-FOLDER, by default detector_demo, gets the images and the run. Rerun the command to continue if it
-was interrupted. Afterwards FOLDER/run is a run folder for predict, report and export.
-"""
+"""The command `detector demo`."""
 
 import webbrowser
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,12 +17,6 @@ STEPS = {
     "SOLVER.CHECKPOINT_PERIOD": 150,  # so that little is lost where it is interrupted
     "SELF_TRAIN.MAX_ITER": 300,
 }
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("folder", nargs="?", type=Path, default=Path("detector_demo"), metavar="FOLDER", help="to write to")
-    add("--no-browser", action="store_true", help="print the path of the report alone")
 
 
 def run(options: Namespace) -> None:

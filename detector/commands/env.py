@@ -1,15 +1,9 @@
-"""Print the versions and the devices that this program uses, for a report of a bug.
-
-    detector env [RUN] > versions.txt
-
-With a run folder, also the type and the place of the last error in its log; the message, which may
-name private files or classes, is left out. It prints no path of this machine and writes no file.
-"""
+"""The command `detector env`."""
 
 import os
 import platform
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 import torch
@@ -34,12 +28,6 @@ _OPTIONAL = (
 )
 _PACKAGE = Path(detector.__file__).parent
 _LONGEST_LOG = 100 * 2**20  # bytes
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", nargs="?", type=Path, metavar="RUN", help="a run folder, for the last error in its log"
-    )
 
 
 def run(options: Namespace) -> None:

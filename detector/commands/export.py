@@ -1,16 +1,9 @@
-"""Write a trained network to a file that runs without the code of its model, and check it.
-
-    detector export runs/demo --format onnx
-
-The student of self-training takes images and gives boxes, scores and labels after NMS; a weak
-detector takes images and proposals and gives their scores and boxes (docs/export.md). Beside a
-student in ONNX there are example.py, which runs it without torch, and preprocess.json.
-"""
+"""The command `detector export`."""
 
 import logging
 import os
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,16 +43,19 @@ from detector.self_training.fcos import FCOS
 from detector.self_training.networks import Model
 from detector.self_training.scoring import detection_limits, score_batch
 from detector.structures import Detections
-from detector.utils.command_line import add_model_option
 from detector.utils.errors import UserError, counted
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
+from detector.utils.progress import duration
 
 logger = logging.getLogger(__name__)
 
 EXAMPLE, PREPROCESS = "example.py", "preprocess.json"
 _CALIBRATION, _MEASURED = 100, 500  # images, at most
 _DEAR = 1.0  # mAP50
+# For :func:`announce`: seconds of a core to trace and convert a network, passes over an image of the model
+# and of what was exported together, and how many images are made.
+_TRACING, _COMPARISONS, _MADE = 15.0, 2.5, 16
 
 
 def export(
@@ -95,7 +91,7 @@ def export(
     student = not isinstance(predictor, WeakPredictor)
     if int8 and not (student and form == "onnx"):
         raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
-    paths = find_check_images(cfg, images)[:count]
+    announce(predictor, paths := find_check_images(cfg, images)[:count], form)
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
     name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
@@ -139,6 +135,20 @@ def export(
     agrees = f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}"
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, {agrees}")
     return path
+
+
+def announce(predictor: Predictor, paths: Sequence[Path], form: str) -> None:
+    """Print what will be done, and about how long it takes on this machine: two images are timed."""
+    predictor(paths[0])  # the first call takes longer
+    began = time.perf_counter()
+    predictor(paths[-1])
+    of_image = time.perf_counter() - began
+    seconds = _TRACING + _COMPARISONS * (len(paths) + _MADE) * of_image
+    print(
+        f"traces the network, converts it to {form} and compares it with the model on "
+        f"{counted(len(paths), 'image', 'images')} and some made from them: about {duration(seconds)}",
+        flush=True,
+    )
 
 
 def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
@@ -305,16 +315,6 @@ def describe(cfg: Settings) -> dict[str, Any]:
         "max_per_class": test.max_per_class,
         "max_detections": test.max_detections,
     }
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("weights", type=Path, metavar="RUN", help="a run folder or a checkpoint")
-    add("--format", required=True, choices=tuple(SUFFIXES), dest="form", help="what to write")
-    add("--images", type=Path, metavar="FOLDER", help="pictures to check with (default: the test split)")
-    add("--count", type=int, default=20, help="how many of them (default: 20)")
-    add("--int8", action="store_true", help="of a student in ONNX: 8-bit convolutions; prints their AP")
-    add_model_option(parser)
 
 
 def run(options: Namespace) -> None:

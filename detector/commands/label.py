@@ -1,49 +1,32 @@
-"""Find boxes for images whose tags are known, for a person to correct in a labeling tool.
+"""The command `detector label`."""
 
-    detector label runs/mine --labels mine/train.jsonl --output boxes --format label-studio
-
-Only classes that an image is tagged with get boxes, each at least one (docs/labeling.md).
-"""
-
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from detector.commands.hints import export_of
+from detector.data.datasets.sheet_columns import NamedColumns
 from detector.data.formats import FORMATS, ReviewImage
 from detector.labeling.label import label
 from detector.labeling.training_formats import TRAINING_FORMATS, write_training_folder
-from detector.utils.command_line import add_model_option, add_threshold_option, next_step
+from detector.utils.command_line import (
+    next_step,
+)
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError, counted
 
 _TO_TRAIN = ", ".join(TRAINING_FORMATS)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("weights", metavar="RUN", help="a run folder or a checkpoint")
-    add("--labels", required=True, metavar="FILE", help="a table of images and tags, CSV or JSON lines")
-    add("--images", metavar="DIR", help="what its files are relative to; default: its folder")
-    add("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    what = f"{', '.join(FORMATS)} (repeatable), or both splits to train from: {_TO_TRAIN}"
-    choices = (*FORMATS, *TRAINING_FORMATS)
-    add("--format", action="append", choices=choices, dest="formats", metavar="NAME", help=what)
-    what = "only N images without boxes, of all classes in turns"
-    add("-n", "--count", type=int, metavar="N", help=what)
-    add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
-    add_threshold_option(parser)
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add_model_option(parser)
-
-
 def run(options: Namespace) -> None:
     if not options.formats:
         raise UserError(f"--format is missing: one of {', '.join(FORMATS)}, or to train from: {_TO_TRAIN}")
+    named = vars(options)
+    columns = NamedColumns(named.pop("image_column"), tuple(named.pop("label_column")))
     if {*options.formats} & {*TRAINING_FORMATS}:
         _write_to_train(options)
         return
-    found = label(**vars(options))
+    found = label(**named, columns=columns)
     if not is_main():
         return
     print(f"{_describe(found)}: {options.output}")

@@ -13,7 +13,7 @@ from detector.utils.interrupts import quiet_interrupt
 
 
 class Command(NamedTuple):
-    """A command; its module in this package has `add_arguments`, `run` and, as its docstring, the help."""
+    """A command; its arguments are in arguments.py, and the module of its name in this package has `run`."""
 
     summary: str
     takes_config: bool = False  # [CONFIG] [KEY VALUE ...]
@@ -80,14 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, words: Sequence[str]) -> None:
     with quiet_interrupt():
+        from detector.commands import arguments, early_checks
         from detector.config.yaml_files import other_name
         from detector.utils.command_line import command_parser, config_parser, parse_config
 
-        module = importlib.import_module(f"detector.commands.{name.replace('-', '_')}")
     takes_config = COMMANDS[name].takes_config
     make_parser = config_parser if takes_config else command_parser
-    parser = make_parser(f"detector {name}", inspect.getdoc(module))
-    module.add_arguments(parser)
+    add_arguments = getattr(arguments, name.replace("-", "_"))
+    parser = make_parser(f"detector {name}", inspect.getdoc(add_arguments))
+    add_arguments(parser)
     words = [_at_home(word) for word in words]
     for word in words:
         if word.startswith("--") and (ours := other_name(word.partition("=")[0])):
@@ -98,6 +99,9 @@ def _run(name: str, words: Sequence[str]) -> None:
         options = parser.parse_intermixed_args(words)
     for word in words:  # before any work: reports, JSON files and configs cannot hold such a name
         check_utf8(word)
+    early_checks.check(name, options)
+    with quiet_interrupt():  # torch is imported here
+        module = importlib.import_module(f"detector.commands.{name.replace('-', '_')}")
     module.run(options)
 
 

@@ -1,14 +1,7 @@
-"""Find objects in your own images: files, folders and videos.
+"""The command `detector predict`."""
 
-    detector predict runs/demo pictures/ more.jpg clip.mp4 --output found
-
-Writes pictures with boxes or annotations, in place of those that it wrote there before; no other
-file is replaced (docs/predict.md). --weights RUN may take the place of the first RUN.
-"""
-
-import argparse
 import logging
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -27,7 +20,6 @@ from detector.inference.sources import check_all_read, frame_name, read_sources,
 from detector.inference.thresholds import ScoreThreshold, find_thresholds
 from detector.self_training.networks import Model
 from detector.structures import Detections, scale_boxes
-from detector.utils.command_line import add_model_option, add_threshold_option
 from detector.utils.errors import UserError, counted
 from detector.utils.files import check_regular, encode_image
 from detector.utils.folder_lock import folder_lock
@@ -167,20 +159,6 @@ def check_outputs(
                 "name another folder to write to (--output)"
             )
     outputs.check(sorted(files))
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    what = "a run folder or a checkpoint, then images, folders and videos"
-    add("paths", nargs="+", type=Path, metavar="RUN PICTURES", help=what)
-    add("--weights", metavar="RUN", help=argparse.SUPPRESS)  # RUN as it was written before
-    add("--output", type=Path, metavar="DIR", default=Path("found"), help="to write to (default: found)")
-    what = "what to write; may be repeated (default: pictures)"
-    add("--format", action="append", choices=FORMATS, dest="formats", help=what)
-    add_threshold_option(parser)
-    add("--stride", type=int, default=1, metavar="N", help="of a video, every N-th frame (default: 1)")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add_model_option(parser)
 
 
 def run(options: Namespace) -> None:

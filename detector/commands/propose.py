@@ -1,14 +1,9 @@
-"""Make the proposals of a data set or a folder: the boxes that a detector chooses among.
-
-The mode is quality by default; for drawings fast is enough.
-    detector propose configs/toybox_pcl.yaml
-    detector propose --images pictures --output pictures.npz
-"""
+"""The command `detector propose`."""
 
 import statistics
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +12,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from detector.config import KEYS, Settings, load_cfg
+from detector.config import Settings, load_cfg
 from detector.data.build import build_splits, build_tiling
 from detector.data.datasets.voc import find_split
 from detector.data.formats import ReviewImage, review_import, turn_images
@@ -292,24 +287,6 @@ def _candidates(boxes: Tensor) -> list[dict[str, object]]:
     ]
     corners: dict[str, object] = {"PROPOSALS.MODE": "corners", "PROPOSALS.SIDES": (shortest, longest)}
     return [*searches, corners]
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--images", type=Path, metavar="DIR", help="a folder of images, searched with the folders in it")
-    add("--voc", type=Path, metavar="DIR", help="a folder with JPEGImages and ImageSets")
-    repeated = "with --voc; may be repeated"
-    add("--split", action="append", default=[], dest="splits", metavar="NAME", help=repeated)
-    add("--output", type=Path, metavar="FILE", help="the .npz file to make")
-    add(
-        "--mode",
-        choices=KEYS["PROPOSALS.MODE"].choices,
-        metavar="MODE",
-        help=", ".join(KEYS["PROPOSALS.MODE"].choices),
-    )
-    add("--longest-side", type=int, metavar="N", help="search on copies of N pixels (default: 300)")
-    add("--tune", type=Path, metavar="BOXES", help="only tell which mode covers most of these boxes")
-    add("--workers", type=int, default=0, metavar="N", help="processes (default: one per core)")
 
 
 def run(options: Namespace) -> None:

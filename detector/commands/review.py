@@ -1,20 +1,16 @@
-"""Correct boxes in the browser, on a page of this machine, while the detector goes on learning.
-review.sqlite in the run folder keeps it all: stop with Ctrl-C, go on at any time (docs/review.md).
-
-    detector review runs/mine
-"""
+"""The command `detector review`."""
 
 import secrets
 import socket
 import threading
 import webbrowser
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import uvicorn
 
-from detector.data.formats import FORMATS, ReviewImage, review_file
+from detector.data.formats import ReviewImage, review_file
 from detector.labeling.label import check_formats, encode_all
 from detector.review.label_studio import PREFIX, backend_token
 from detector.review.learner import Learner
@@ -26,21 +22,6 @@ from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
 
 HOST, PORT, _PORTS = "127.0.0.1", 8460, 20  # tried from PORT on
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--file", type=Path, metavar="F", help="default: review.sqlite of the run")
-    add("--boxes", type=Path, metavar="P", help="go on from these, see review-import")
-    add("--reviewed", choices=("flags", "all"), default="flags", metavar="R", help="all: --boxes are right")
-    add("--port", type=int, metavar="N", help=f"default: the first free one from {PORT}")
-    more = "learn after every N reviewed images (default: 10; 0: never)"
-    add("--learn", type=int, default=10, metavar="N", help=more)
-    add("--label-studio", action="store_true", help="serve Label Studio as a model, too")
-    add("--no-browser", action="store_true", help="print the address alone")
-    add("--output", type=Path, metavar="D", help="serve nothing, write the boxes to this folder")
-    names = f"{', '.join(FORMATS)}"
-    add("--format", action="append", choices=FORMATS, dest="formats", metavar="F", help=names)
 
 
 def run(options: Namespace) -> None:

@@ -1,16 +1,6 @@
-"""Train a student on what a weak detector finds in its training split, and measure it.
+"""The command `detector self-train`."""
 
-    detector self-train runs/demo [--resume]
-    detector self-train runs/a --weights runs/a/model_final.pt --weights runs/b/model_final.pt
-
-The student is a Faster R-CNN, or with SELF_TRAIN.DETECTOR fcos an FCOS, which has one stage.
-Everything goes to OUTPUT_DIR/self_train: pseudo/, a data set in VOC's layout (with COCO's JSON)
-whose boxes are the detector's; log, events and checkpoints as in training; metrics.json beside the
-weak detector's. The keys SELF_TRAIN decide. Image labels choose the classes; ground-truth boxes are
-read for the metrics alone.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,16 +12,8 @@ from detector.engine.run_folder import hint_at_resume
 from detector.inference.measured import print_how_to_measure
 from detector.inference.test import run_test
 from detector.self_training.self_train import self_train
-from detector.utils.command_line import add_verbose_option
 from detector.utils.distributed import is_main
 from detector.utils.logging import STEP, setup_logging
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    what = "a checkpoint; default: OUTPUT_DIR/model_final.pt. Repeated: the mean of several weak detectors"
-    parser.add_argument("--weights", metavar="FILE", action="append", default=[], help=what)
-    parser.add_argument("--resume", action="store_true", help="resume from the folder's newest checkpoint")
-    add_verbose_option(parser)
 
 
 def run(options: Namespace) -> None:

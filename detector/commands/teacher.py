@@ -1,13 +1,7 @@
-"""Let a model of Hugging Face find boxes in the training images, for `train --teacher`.
-
-    detector teacher mine.yaml --model IDEA-Research/grounding-dino-tiny --output found.jsonl
-    detector teacher mine.yaml --model facebook/sam-vit-base --masks --output masks.jsonl
-
-It is asked for the classes of the data set; with --masks it segments anything (docs/teachers.md).
-"""
+"""The command `detector teacher`."""
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -20,16 +14,6 @@ from detector.utils.command_line import next_step
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError
 from detector.utils.files import atomic_write
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--model", required=True, metavar="MODEL", help="a folder, or a name on the Hugging Face Hub")
-    add("--output", required=True, type=Path, metavar="FILE", help="the .jsonl file to write")
-    add("--masks", action="store_true", help="find masks of anything, without classes")
-    what = "CSV with teacher,class: what to ask the model for"
-    add("--classes", type=Path, metavar="TABLE", help=what)
-    add("--score-threshold", type=float, default=0.1, metavar="S", help="least score of a box (default: 0.1)")
 
 
 def run(options: Namespace) -> None:

@@ -419,8 +419,8 @@ class TestSettings:
     max_detections: int = key(100, "Maximum number of detections of an image.", over=0, resume=ALWAYS)
     pictures: int = training_key(12, "Number of pictures to draw with the detections and the ground truth.",
         resume=ALWAYS)
-    picture_score: float = training_key(0.3, "Minimum score of a detection that is drawn.", most=1,
-        resume=ALWAYS)
+    picture_score: float = training_key(0.0, "Minimum score of a detection that is drawn; 0: the threshold "
+        "of its class, which the test chooses (docs/report.md).", most=1, resume=ALWAYS)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from detector.utils.config_files import find_config
+from detector.utils.config_files import find_config, nearest
 from detector.utils.errors import ConfigError, describe_value
 from detector.utils.files import check_regular, read_text
 
@@ -54,7 +54,10 @@ def read_yaml_chain(path: str | Path) -> list[YamlFile]:
         file = find_config(base, folder)
         known = [earlier.path for earlier in chain]
         kind = f"{BASE_KEY} of config file {known[-1]}:" if known else "config file"
-        check_regular(file, kind)
+        try:
+            check_regular(file, kind)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}{nearest(file)}") from None
         if file.resolve() in [earlier.resolve() for earlier in known]:
             circle = " -> ".join(map(str, [*known, file]))
             raise ConfigError(f"config file {path} builds on itself by {BASE_KEY}: {circle}")

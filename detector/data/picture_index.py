@@ -13,6 +13,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _UPLOADED = re.compile(
     r"[0-9a-f]{8}-(?=.)", re.IGNORECASE
 )  # the prefix that Label Studio adds to uploaded files
+_ATTACHED = re.compile(r"(.+) \(https?://[^ )]+\)")  # Airtable's: a.jpg (https://...)
 
 
 class PictureIndex:
@@ -84,7 +85,9 @@ def index_folder(folder: Path) -> PictureIndex:
 def readings(text: str) -> list[str]:
     """The paths that a name in a file of labels may mean, the most literal first."""
     texts = [text]
-    if _ADDRESS.match(text):
+    if attached := _ATTACHED.fullmatch(text):
+        texts = [attached[1], text]
+    elif _ADDRESS.match(text):
         texts = [unquote(urlsplit(text).path), text]
     elif "?d=" in text:  # Label Studio's of a file on its own disk
         texts = [*parse_qs(urlsplit(text).query).get("d", []), text]

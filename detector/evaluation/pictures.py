@@ -34,9 +34,11 @@ def draw_detections(
     annotation: Annotation | None,
     class_names: Sequence[str],
     *,
-    score_threshold: float,
+    score_threshold: float | Tensor,
 ) -> Image.Image:
     """Image (3, H, W) uint8 with the detections that score `score_threshold` or more, and ground truth.
+
+    The threshold is one of all classes, or (C,), one of each.
 
     Detections are solid, in the color of their class, with its name and the score; ground-truth boxes are
     thin, dashed, and white on black. Small images are enlarged so that the text is legible.
@@ -45,8 +47,8 @@ def draw_detections(
     draw = ImageDraw.Draw(picture)
     for box in (annotation.boxes * factor).tolist() if annotation else ():
         draw_dashed(draw, box)
-    shown = [row for row, score in enumerate(detections.scores.tolist()) if score >= score_threshold]
-    for row in reversed(shown):  # the best last, on top
+    least = score_threshold[detections.labels] if isinstance(score_threshold, Tensor) else score_threshold
+    for row in reversed((detections.scores >= least).nonzero()[:, 0].tolist()):  # the best last, on top
         label = int(detections.labels[row])
         text = f"{class_names[label]} {float(detections.scores[row]):.2f}"
         box = (detections.boxes[row] * factor).tolist()
@@ -73,7 +75,7 @@ def write_pictures(
     detections: Sequence[Detections],
     *,
     count: int,
-    score_threshold: float,
+    score_threshold: float | Tensor,
 ) -> list[Path]:
     """Write the `count` images of :func:`choose_images`, and `overview.png` with all of them.
 
@@ -82,6 +84,7 @@ def write_pictures(
 
     Args:
         detections: the detections in each image of `dataset`, in its order.
+        score_threshold: of :func:`draw_detections`.
 
     Returns:
         the written files, the overview last; empty if `count` is 0.

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from detector.config import Settings, load_cfg
 from detector.config.yaml_files import Overrides
 from detector.data.build import build_dataset, name_classes
@@ -179,12 +181,9 @@ def write_figures(
     chosen = thresholds.choose(test_set, detections)
     outputs.write(thresholds.FILE, thresholds.encode(chosen, test_set.class_names, metrics["weights_sha256"]))
     large = any(is_large(test_set, i) for i in range(len(test_set)))  # which no screen shows
+    least = cfg.test.picture_score or torch.tensor([each.value for each in chosen])
     pictures = write_pictures(
-        outputs,
-        test_set,
-        detections,
-        count=0 if large else cfg.test.pictures,
-        score_threshold=cfg.test.picture_score,
+        outputs, test_set, detections, count=0 if large else cfg.test.pictures, score_threshold=least
     )
     # Last, as `detector train --to detector` takes a run with this file for tested.
     path = outputs.write("metrics.json", encode_json(metrics))
@@ -209,4 +208,5 @@ def write_figures(
     print(f"boxes     {thresholds.in_words(chosen, test_set.class_names)}")
     print(f"figures   {path}")
     if pictures:
-        print(f"pictures  {pictures[-1]}: boxes that score more than {cfg.test.picture_score:g}")
+        above = f"{cfg.test.picture_score:g}" if cfg.test.picture_score else "that"
+        print(f"pictures  {pictures[-1]}: boxes that score more than {above}")

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from detector.data.datasets.image_labels import check_rows
 from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.datasets.sheet import SHEET_SUFFIXES
+from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
 from detector.data.formats import (
     FORMATS,
     ReviewImage,
@@ -69,6 +70,7 @@ def label(
     model: Model = "auto",
     count: int | None = None,
     inline: bool = False,
+    columns: NamedColumns = UNNAMED,
 ) -> list[ReviewImage]:
     """Boxes for images whose tags are known: `detector.label("runs/demo", "photos/train.csv")`.
 
@@ -90,6 +92,7 @@ def label(
         count: only so many images, of all classes in turns, of those that have no boxes in the table; None:
             all images.
         inline: Label Studio's tasks have the pictures themselves, and not links to files that it serves.
+        columns: those of a spreadsheet with the names of pictures and the tags, where they are not found.
 
     Raises:
         UserError, OSError: an argument or a file cannot be used. Every wrong line of the table is named
@@ -112,7 +115,7 @@ def label(
             weights = find_checkpoint(weights, model)
             predictor = load(weights, device, score_threshold=score_threshold, model=model)
             thresholds = find_thresholds(weights, predictor.class_names, score_threshold)
-            rows, mistakes = read_tags(labels, root)
+            rows, mistakes = read_tags(labels, root, columns)
             sizes = check_rows(rows, root, predictor.class_names, mistakes)
             if count is not None:
                 chosen = choose_rows(rows, predictor.class_names, count)
@@ -141,11 +144,11 @@ def label(
     return found
 
 
-def read_tags(labels: Path, root: Path) -> tuple[list[Row], ErrorList]:
+def read_tags(labels: Path, root: Path, columns: NamedColumns = UNNAMED) -> tuple[list[Row], ErrorList]:
     """The rows of a table of a run, or of a spreadsheet as `detector init` takes it, and their mistakes."""
     if labels.suffix.lower() not in SHEET_SUFFIXES or labels.stem in (TRAIN, VAL):
         return read_table(labels)
-    found = read_sheet_source(labels, root)
+    found = read_sheet_source(labels, root, named=columns)
     rows = [Row(row.line, row.entry, row.labels, row.boxes, row.unknown) for row in found]
     return rows, ErrorList(labels)
 

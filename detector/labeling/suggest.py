@@ -182,7 +182,9 @@ def assess(
     scored = predict(weak, loader, device=device, precision=precision)
     values, images, tag_scores, candidates = [], [], [], []
     by_teacher = _by_teacher(training_set) if by == "disagreement" else None
-    progress = tqdm(zip(indices, scored, strict=True), total=len(indices), unit="image", disable=None)
+    progress = tqdm(
+        zip(indices, scored, strict=True), total=len(indices), desc="order", unit="image", disable=None
+    )
     for index, scores in progress:
         found = boxes_to_review(training_set, index, labels[index], scores, thresholds)
         values.append(by_teacher(index, scores) if by_teacher else entropy(scores, labels[index]))
@@ -230,7 +232,7 @@ def student_boxes(
     dataset, labels = training_set.dataset, torch.from_numpy(training_set.labels())  # (all images, C) bool
     predictor = load(checkpoint, device, score_threshold=None)
     thresholds = find_thresholds(checkpoint, predictor.class_names, fallback=SCORE_THRESHOLD)
-    for index in tqdm(indices, unit="image", disable=None):
+    for index in tqdm(indices, desc="boxes", unit="image", disable=None):
         scores = predictor.scores(read_parts(dataset, index), image_id=dataset.image_ids[index]).to("cpu")
         yield boxes_to_review(training_set, index, labels[index], scores, thresholds)
 

@@ -13,6 +13,7 @@ from detector.config.yaml_files import Overrides
 from detector.data.build import build_splits
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.training_set import changed_data, describe_truth
+from detector.engine.resuming import last_step
 from detector.engine.snapshots import list_snapshots
 from detector.evaluation.attention import load_attention
 from detector.evaluation.summary import MEANS, load_detections
@@ -107,6 +108,12 @@ def write_report(folder: Path, overrides: Overrides, output: Path | None, model:
     )
     outputs.write(output.name, page.encode())
     print(f"report    {output}")
+    if model == "auto" and folder == whole and (whole / "self_train").is_dir():
+        step, last = last_step(whole / "self_train"), cfg.self_train.max_iter
+        print(
+            "note      this page is about the weak detector: its student is training or was interrupted "
+            f"(step {step} of {last} is kept); write the report again when it is done"
+        )
     return Written(output, given if (folder / "model_final.pt").exists() else Path(metrics["weights"]))
 
 

@@ -136,6 +136,10 @@ def _find_boxes(
     if not left:
         raise UserError(f"all {len(dataset)} images of {dataset.name} have reviewed boxes (DATASETS.BOXED)")
     device = start_run(cfg, Path(cfg.output_dir))
+    passes = (
+        "once" if student == weak else "by the weak detector for their order, and by its student for boxes"
+    )
+    logger.info("looks through %d images, %s; this is done once for these weights", len(left), passes)
     found = assess(cfg, device, training_set, left, boxed, RULES[0])
     if student != weak:
         images, tag_scores, candidates = zip(

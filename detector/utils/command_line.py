@@ -1,4 +1,7 @@
-"""Shared by the commands: arguments, exit statuses, and the number of cores to use."""
+"""Shared by the commands: arguments, exit statuses, and the number of cores to use.
+
+torch takes seconds to import, and is not needed to answer a mistake: only its own errors ask for it.
+"""
 
 import argparse
 import io
@@ -9,11 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
-from detector.utils.distributed import is_lost_process, is_main, leave_to_another
 from detector.utils.errors import UserError, is_out_of_memory, missing_package, readable, worker_failure
 from detector.utils.logging import setup_logging
+from detector.utils.ranks import is_main, local_rank
 
 logger = logging.getLogger(__name__)
 
@@ -44,41 +45,13 @@ def config_parser(command: str, description: str | None) -> argparse.ArgumentPar
     return parser
 
 
-def add_model_option(parser: argparse.ArgumentParser) -> None:
-    """--model, for the commands that take a run folder."""
-    meaning = "weak or student; default: the one measured to be better, else the student"
-    parser.add_argument(
-        "--model", choices=("auto", "weak", "student"), default="auto", metavar="M", help=meaning
-    )
-
-
-def add_threshold_option(parser: argparse.ArgumentParser) -> None:
-    """--score-threshold, for the commands that write boxes; "auto" without it."""
-    meaning = "default: as detector test chose for each class"
-    parser.add_argument("--score-threshold", type=_threshold, metavar="X", default="auto", help=meaning)
-
-
-def _threshold(text: str) -> float | str:
-    return text if text == "auto" else float(text)
-
-
 def model_words(model: str) -> list[str]:
     """--model as words of another command."""
     return [] if model == "auto" else ["--model", model]
 
 
-def add_verbose_option(parser: argparse.ArgumentParser) -> None:
-    """--verbose, for the commands that train."""
-    parser.add_argument("--verbose", action="store_true", help="show on the screen what goes to log.txt")
-
-
-def add_teacher_option(parser: argparse.ArgumentParser) -> None:
-    """--teacher, for the commands that read what a teacher found."""
-    parser.add_argument("--teacher", metavar="FOUND", help="what a teacher found: DATASETS.TEACHER FOUND")
-
-
 def teacher_words(options: argparse.Namespace) -> list[str]:
-    """The option of :func:`add_teacher_option` as KEY VALUE words."""
+    """--teacher as KEY VALUE words."""
     return ["DATASETS.TEACHER", options.teacher] if options.teacher else []
 
 
@@ -122,7 +95,7 @@ def run_command(command: Callable[[], object]) -> int:
         command()
     except (UserError, OSError) as error:
         logger.debug("traceback of the error:", exc_info=True)
-        if not leave_to_another():
+        if not _leave_to_another():
             logger.error("error: %s", readable(str(error).strip()) or type(error).__name__)
         return 2
     except KeyboardInterrupt:
@@ -130,7 +103,7 @@ def run_command(command: Callable[[], object]) -> int:
             logger.error("interrupted")
         return 130
     except Exception as error:
-        if is_lost_process(error):
+        if _is_lost_process(error):
             logger.debug("traceback of the error:", exc_info=True)
             first_sentence = str(error).partition(". ")[0]
             logger.error("error: another process has stopped or does not answer: %s", first_sentence)
@@ -144,11 +117,28 @@ def run_command(command: Callable[[], object]) -> int:
     return 0
 
 
+def _leave_to_another() -> bool:
+    if local_rank() == 0:
+        return False
+    from detector.utils.distributed import leave_to_another
+
+    return leave_to_another()
+
+
+def _is_lost_process(error: Exception) -> bool:
+    if "torch" not in sys.modules:
+        return False
+    from detector.utils.distributed import is_lost_process
+
+    return is_lost_process(error)
+
+
 def _correctable(error: Exception) -> UserError | None:
     """A UserError for an error of another type that is not a bug; None: it is a bug."""
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
-    if isinstance(error, torch.OutOfMemoryError):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
         needed, _, others = str(error).partition(" is free. ")  # what follows lists all processes
         return UserError(
             f"{needed}{' is free' if others else ''}. Start again with a lower SOLVER.IMAGES_PER_BATCH, for "

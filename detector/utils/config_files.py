@@ -50,10 +50,27 @@ def find_config(path: str | Path, folder: Path = _HERE) -> Path:
         return file
     if not re.fullmatch(r"\w+", name):
         raise ConfigError(
-            f"there is no run folder {name[:200]}: train first, or name a config file (.yaml) or a recipe"
+            f"there is no run folder {name[:200]}{nearest(file)}: train first, or name a config file (.yaml) "
+            "or a recipe"
         )
     names = sorted(recipe.stem for recipe in recipes_folder().glob("*.yaml"))
     if name not in names:
-        nearest = ", ".join(get_close_matches(name, names, n=3, cutoff=0))
-        raise ConfigError(f"there is no file or recipe {name[:200]}; the nearest recipes are {nearest}")
+        alike = ", ".join(get_close_matches(name, names, n=3, cutoff=0))
+        raise ConfigError(f"there is no file or recipe {name[:200]}; the nearest recipes are {alike}")
     return recipes_folder() / f"{name}.yaml"
+
+
+def nearest(path: Path) -> str:
+    """ " (did you mean ...?)" with what there is beside a path that does not exist or is wrong, or ""."""
+    while not path.parent.is_dir() and path.parent != path:
+        path = path.parent  # the first part that is missing
+    if not path.parent.is_dir():
+        return ""
+    names = sorted(each.name for each in path.parent.iterdir() if each.name[0] != ".")
+    known = [each for each in names if each != path.name and (Path(each).suffix or not path.suffix)]
+    name = path.name.casefold()
+    same = [each for each in known if Path(each).stem == path.stem or each.startswith(f"{path.name}_")]
+    folded = {each.casefold(): each for each in reversed(known)}
+    alike = [folded[each] for each in get_close_matches(name, folded, n=3)]
+    found = [str(path.parent / each) for each in dict.fromkeys([*same, *alike])][:3]
+    return f" (did you mean {' or '.join(found)}?)" if found else ""

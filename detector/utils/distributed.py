@@ -16,29 +16,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from detector.utils.errors import UserError, counted
+from detector.utils.ranks import is_main as is_main
+from detector.utils.ranks import local_rank as local_rank
+from detector.utils.ranks import local_world_size as local_world_size
+from detector.utils.ranks import rank as rank
+from detector.utils.ranks import restarts as restarts
+from detector.utils.ranks import world_size as world_size
 
 LONG_WAIT = 24 * 3600.0  # seconds: another process may have much larger images, or draw pictures
 _REPORTING = 1.0  # seconds that the other processes give the main one to report why all stop
-
-
-def rank() -> int:
-    """Rank of this process, from 0."""
-    return _environment("RANK", 0)
-
-
-def world_size() -> int:
-    """Number of processes, on all machines."""
-    return _environment("WORLD_SIZE", 1)
-
-
-def local_rank() -> int:
-    """Rank of this process on its machine, from 0, and the index of its GPU."""
-    return _environment("LOCAL_RANK", 0)
-
-
-def local_world_size() -> int:
-    """Number of processes on this machine."""
-    return _environment("LOCAL_WORLD_SIZE", 1)
 
 
 def find_device(device: str | torch.device = "auto") -> torch.device:
@@ -84,16 +70,6 @@ def _check_gpu(index: int) -> None:
             f"device is 'cuda:{index}' in process {local_rank()} of {local_world_size()}, expected 'cuda', "
             f"which is cuda:{local_rank()}: under torchrun each process has its own GPU"
         )
-
-
-def restarts() -> int:
-    """Number of times that torchrun has restarted the processes after one died (its --max-restarts)."""
-    return _environment("TORCHELASTIC_RESTART_COUNT", 0)
-
-
-def is_main() -> bool:
-    """Whether this process, rank 0, logs and writes files for all."""
-    return rank() == 0
 
 
 @contextmanager
@@ -199,8 +175,3 @@ def _own_store() -> dict[str, Any]:
     group = store.add(f"groups_{restarts()}_{rank()}", 1)
     named = dist.PrefixStore(f"start_{restarts()}_group_{group}", store)
     return {"store": named, "rank": rank(), "world_size": world_size()}
-
-
-def _environment(name: str, default: int) -> int:
-    # Job schedulers set RANK and similar variables too.
-    return int(os.environ.get(name, default)) if dist.is_torchelastic_launched() else default

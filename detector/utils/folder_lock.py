@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from detector.utils.distributed import is_main
 from detector.utils.errors import UserError
 from detector.utils.files import name_beside
 from detector.utils.outputs import make_folder
+from detector.utils.ranks import is_main
 
 try:
     import fcntl

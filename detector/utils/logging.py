@@ -6,9 +6,9 @@ import warnings
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-from detector.utils.distributed import is_main, rank
 from detector.utils.errors import readable
 from detector.utils.files import check_appendable
+from detector.utils.ranks import is_main, rank
 
 # Levels beside those of logging: lines for each few steps, and those that say how far long work has come.
 STEP, PROGRESS = 15, 25

@@ -1,22 +1,38 @@
 """`detector init` with spreadsheets of many kinds: each is read at the first attempt."""
 
-import csv
-import io
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from sheets import (
+    BASES,
+    EXPECTED,
+    PICTURES,
+    SHEETS,
+    STEMS,
+    TAGS,
+    WHO,
+    airtable_with_attachments,
+    beside,
+    chexpert_with_uncertain_labels,
+    excel_of_germany,
+    excel_pivot_with_totals,
+    fastai,
+    flags,
+    google_automl,
+    google_sheets_with_boxes_to_tick,
+    kaggle_ids_one_hot,
+    kaggle_with_blanks_between_names,
+    open_images_with_denied_labels,
+    paths_of_windows_between_a_title_and_a_sum,
+    planet_with_blanks_between_tags,
+    tensorflow_with_a_line_for_each_box,
+    text_of,
+)
 
 from detector.commands.main import main
 from detector.data.datasets.image_table import picture_name, read_table
-
-PICTURES = [f"Bilder/Fläche {i:02}.jpg" for i in range(16)]
-STEMS = [Path(name).stem for name in PICTURES]
-BASES = [Path(name).name for name in PICTURES]
-TAGS = [("crack",), ("crack", "rust"), ("rust",), ()] * 4
-EXPECTED = {base: {*tags} for base, tags in zip(BASES, TAGS, strict=True)}
 
 
 @pytest.fixture
@@ -27,160 +43,6 @@ def folder(tmp_path, monkeypatch):
         noise = np.random.default_rng(i).integers(0, 255, (24, 32, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / "data" / name)
     return tmp_path / "data"
-
-
-def text_of(rows, separator=","):
-    file = io.StringIO(newline="")
-    csv.writer(file, delimiter=separator).writerows(rows)
-    return file.getvalue()
-
-
-def beside(*columns):
-    return zip(*columns, strict=True)
-
-
-def flags(yes="1", no="0"):
-    return [[yes if label in tags else no for label in ("crack", "rust")] for tags in TAGS]
-
-
-def excel_of_germany():
-    rows = [
-        ["Bild", "Fehler", "Prüfer"],
-        *([name, ", ".join(tags), "Müller"] for name, tags in beside(BASES, TAGS)),
-    ]
-    return f"sep=;\r\n{text_of(rows, ';')}".encode("cp1252")
-
-
-def excel_with_marks():
-    rows = [["Datei", "crack", "rust"], *([base, *marks] for base, marks in beside(BASES, flags("x", "")))]
-    return text_of(rows, "\t").encode("utf-16")
-
-
-def pandas_with_an_index_and_lists():
-    rows = [[i, name, str(list(tags))] for i, (name, tags) in enumerate(beside(PICTURES, TAGS))]
-    return text_of([["", "image", "labels"], *rows])
-
-
-def kaggle_ids_one_hot():
-    rows = [[stem, *marks] for stem, marks in beside(STEMS, flags())]
-    return text_of([["image_id", "crack", "rust"], *rows])
-
-
-def fastai():
-    rows = [
-        [name, " ; ".join(tags), str(i % 4 == i // 4)] for i, (name, tags) in enumerate(beside(BASES, TAGS))
-    ]
-    return text_of([["fname", "labels", "is_valid"], *rows])
-
-
-def google_automl():
-    uses = ["TRAIN"] * 8 + ["VALIDATION"] * 4 + ["TEST"] * 4
-    rows = [[use, f"gs://bucket/{name}", *tags] for use, name, tags in beside(uses, PICTURES, TAGS)]
-    return "\n".join(",".join(row) for row in rows)
-
-
-def roboflow_multiclass():
-    rows = [f"{base}, {crack}, {rust}" for base, (crack, rust) in beside(BASES, flags())]
-    return "filename, crack, rust\n" + "\n".join(rows)
-
-
-def label_studio():
-    head = ["annotation_id", "annotator", "choice", "created_at", "id", "image", "lead_time"]
-    cells = [json.dumps({"choices": [*tags]}) if len(tags) > 1 else "".join(tags) for tags in TAGS]
-    rows = [
-        [i + 7, 1, cell, "2024-05-01T10:00:00Z", i, f"/data/upload/1/0a1b2c{i:02x}-{base}", 3.25]
-        for i, (cell, base) in enumerate(beside(cells, BASES))
-    ]
-    return text_of([head, *rows])
-
-
-def tensorflow_with_a_line_for_each_box():
-    rows = [[base, 32, 24, label, 2, 3, 20, 21] for base, tags in beside(BASES, TAGS) for label in tags]
-    head = ["filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax"]
-    return text_of([head, *rows])
-
-
-def planet_with_blanks_between_tags():
-    words = ["clear crack", "clear crack rust", "rust clear", "clear"] * 4
-    return text_of([["image_name", "tags"], *beside(STEMS, words)])
-
-
-def chexpert_with_uncertain_labels():
-    rows = [[f"CheXpert-v1.0/train/{name}", 61, *marks] for name, marks in beside(PICTURES, flags("1.0", ""))]
-    rows[3][2], rows[3][3] = "-1.0", "0.0"
-    return text_of([["Path", "Age", "crack", "rust"], *rows])
-
-
-def several_columns_of_labels():
-    rows = [[i, base, *tags] for i, (base, tags) in enumerate(beside(BASES, TAGS), start=1)]
-    return text_of([["Nr.", "Photo", "Label 1", "Label 2"], *rows])
-
-
-def text_with_pipes_and_no_header():
-    return "\n".join(f"C:\\photos\\{base}|{','.join(tags)}" for base, tags in beside(BASES, TAGS))
-
-
-def numpy_lists_below_a_title():
-    rows = [[stem, "[" + " ".join(map(repr, tags)) + "]"] for stem, tags in beside(STEMS, TAGS)]
-    return text_of([["Surfaces of 2024", ""], ["", ""], ["Name", "Labels"], *rows])
-
-
-def kaggle_with_blanks_between_names():
-    return text_of([["image_id", "labels"], *beside(STEMS, (" ".join(tags) for tags in TAGS))])
-
-
-def celeba():
-    rows = [" ".join([base, *marks]) for base, marks in beside(BASES, flags("1", "-1"))]
-    return "\n".join([str(len(rows)), "crack rust", *rows])
-
-
-def open_images_with_denied_labels():
-    rows = [
-        [stem, "verification", label, int(label in tags)]
-        for stem, tags in beside(STEMS, TAGS)
-        for label in ("crack", "rust")
-    ]
-    return text_of([["ImageID", "Source", "LabelName", "Confidence"], *rows])
-
-
-def json_list():
-    return json.dumps([{"image": name, "labels": [*tags]} for name, tags in beside(PICTURES, TAGS)])
-
-
-def json_of_names():
-    return json.dumps({base: ", ".join(tags) for base, tags in beside(BASES, TAGS)})
-
-
-def an_unknown_header_beside_remarks_and_dates():
-    rows = [
-        [base, f"{i + 1}.5.2024", f"Gang {i}, links", "; ".join(tags)]
-        for i, (base, tags) in enumerate(beside(BASES, TAGS))
-    ]
-    return text_of([["Datei", "Tag der Aufnahme", "Bemerkung", "Was man sieht"], *rows])
-
-
-SHEETS = [
-    (an_unknown_header_beside_remarks_and_dates, "liste.csv"),
-    (kaggle_with_blanks_between_names, "train.csv"),
-    (celeba, "list_attr.txt"),
-    (open_images_with_denied_labels, "human-imagelabels.csv"),
-    (json_list, "labels.json"),
-    (json_of_names, "tags.json"),
-    (numpy_lists_below_a_title, "labels.csv"),
-    (excel_of_germany, "labels.csv"),
-    (excel_with_marks, "labels.txt"),
-    (pandas_with_an_index_and_lists, "df.csv"),
-    (kaggle_ids_one_hot, "train.csv"),
-    (fastai, "labels.csv"),
-    (google_automl, "import.csv"),
-    (roboflow_multiclass, "_classes.csv"),
-    (label_studio, "project-1-at-2024-05-01.csv"),
-    (tensorflow_with_a_line_for_each_box, "train_labels.csv"),
-    (planet_with_blanks_between_tags, "train_v2.csv"),
-    (chexpert_with_uncertain_labels, "chexpert.csv"),
-    (several_columns_of_labels, "Tags.CSV"),
-    (text_with_pipes_and_no_header, "list.txt"),
-]
 
 
 def written(folder=Path("mine")):
@@ -327,4 +189,71 @@ def test_of_several_tables_of_kaggle_the_one_with_labels_is_read(folder):
 def test_labels_that_are_not_there_are_named_with_the_nearest_file(folder, capsys):
     Path("Liste.csv").write_text("file,labels\n")
     assert main(["init", "data", "--labels", "Liste.cvs"]) == 2
-    assert "error: the labels Liste.cvs do not exist (did you mean Liste.csv?)" in capsys.readouterr().err
+    assert "labels Liste.cvs does not exist (did you mean Liste.csv?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (excel_pivot_with_totals, "left out as no pictures: 'Gesamtergebnis, "),
+        (excel_pivot_with_totals, "numbers such as 2 in 'crack' are taken for counts of objects"),
+        (paths_of_windows_between_a_title_and_a_sum, "'Summe: 16 Bilder, 24' (line 21), 'Stand: 3.5.2024'"),
+        (google_sheets_with_boxes_to_tick, "not read: Reviewed, Photographer"),
+        (airtable_with_attachments, "labels in 'What'; not read: Name, Assignee, Done"),
+    ],
+)
+def test_what_is_left_out_is_told(folder, capsys, make, told):
+    Path("t.csv").write_text(make())
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert told in capsys.readouterr().err
+
+
+def two_columns_that_may_be_the_labels(*titles):
+    places = ["belt", "floor"] * 8
+    return text_of([[*titles], *beside(BASES, ("".join(tags[:1]) for tags in TAGS), places)])
+
+
+def test_a_column_that_is_not_recognized_is_named_by_an_option(folder, capsys):
+    Path("t.csv").write_text(two_columns_that_may_be_the_labels("Datei", "Was da ist", "Unterlage"))
+    assert main(["init", "data", "--labels", "t.csv"]) == 2
+    told = capsys.readouterr().err
+    assert "It may be 'Was da ist' or 'Unterlage': name it, as in --label-column 'Was da ist'" in told
+    for number, words in enumerate((["Was da ist"], ["was_da_ist"], ["2"])):
+        config = f"{number}.yaml"
+        options = [word for name in words for word in ("--label-column", name)]
+        assert main(["init", "data", "--labels", "t.csv", "--output", config, *options]) == 0
+        assert {base: {*row.labels} for base, row in written(Path(str(number))).items()} == {
+            base: {*tags[:1]} for base, tags in beside(BASES, TAGS)
+        }
+    assert "--label-column 2" in Path("2.yaml").read_text().splitlines()[0]
+    assert main(["init", "--again", "--output", "2.yaml"]) == 0  # which remembers the columns
+
+
+def test_columns_of_one_class_each_and_of_pictures_are_named(folder):
+    rows = [[who, base, *marks, "x"] for who, base, marks in beside(WHO, BASES, flags())]
+    Path("t.csv").write_text(text_of([["image", "unlikely", "crack", "rust", "cracked"], *rows]))
+    words = ["--image-column", "unlikely", "--label-column", "crack", "--label-column", "rust"]
+    assert main(["init", "data", "--labels", "t.csv", *words]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
+
+
+def test_a_column_that_is_not_there_is_an_error(folder, capsys):
+    Path("t.csv").write_text(kaggle_ids_one_hot())
+    assert main(["init", "data", "--labels", "t.csv", "--label-column", "Tags"]) == 2
+    assert (
+        "t.csv has no column 'Tags'; its columns are 'image_id': 'Fläche 00', 'crack'"
+        in capsys.readouterr().err
+    )
+    for name in ("cat", "dog"):
+        (folder / "classes" / name).mkdir(parents=True)
+        for i in range(4):
+            Image.new("RGB", (32, 24), (i, len(name), 0)).save(folder / "classes" / name / f"{name}{i}.png")
+    assert main(["init", "data/classes", "--label-column", "Tags"]) == 2
+    assert "the labels are folders, one per class: leave them out" in capsys.readouterr().err
+
+
+def test_a_class_without_a_name_of_a_picture_is_no_sum(folder, capsys):
+    rows = [[base, *marks] for base, marks in beside(BASES, flags())]
+    Path("t.csv").write_text(text_of([["file", "crack", "rust"], *rows[:-1], ["", "1", "0"]]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 2
+    assert "1 line: no picture is named: ',1,0' (line 17)" in capsys.readouterr().err

@@ -71,6 +71,8 @@ def test_detections_below_the_threshold_are_left_out():
     detections = found("a", [(40, 30, 120, 80), (130, 30, 190, 80)], [0.9, 0.49], [0, 1])
     assert not colored(drawing(detections))[:, 380:].any()
     assert colored(drawing(detections, threshold=0.49))[:, 380:].any()
+    assert colored(drawing(detections, threshold=torch.tensor([0.95, 0.4])))[:, 380:].any()
+    assert not colored(drawing(detections, threshold=torch.tensor([0.95, 0.4])))[:, :370].any()
 
 
 def test_classes_have_their_own_colors():

@@ -146,7 +146,7 @@ def test_a_video_and_no_detections(predict, tmp_path):
 
 def test_an_unwritable_folder_is_named_before_any_work(predict, tmp_path, capsys):
     (tmp_path / "file").touch()
-    # The image does not exist either: that it is not complained of shows which comes first.
+    (tmp_path / "nowhere.jpg").touch()  # no image: that it is not complained of shows which comes first
     assert predict(tmp_path / "nowhere.jpg", output=tmp_path / "file" / "found") == 2
     assert str(tmp_path / "file" / "found") in capsys.readouterr().err
 

@@ -84,6 +84,19 @@ class Page(HTMLParser):
         self.text += data
 
 
+def test_a_student_that_is_training_is_told(report, run_folder, capsys):
+    (run_folder / "self_train" / "checkpoints").mkdir(parents=True)
+    (run_folder / "self_train" / "checkpoints" / "0000200.pt").touch()
+    assert report(run_folder) == 0
+    told = capsys.readouterr().out
+    assert (
+        "about the weak detector: its student is training or was interrupted (step 200 of 600 is kept)"
+        in told
+    )
+    assert report(run_folder, "--model", "weak") == 0
+    assert "note " not in capsys.readouterr().out
+
+
 def test_the_page_holds_all_that_it_shows(report, run_folder, tmp_path, capsys):
     output = tmp_path / "page.html"
     assert report(run_folder, "--output", output) == 0

@@ -75,7 +75,7 @@ def _decode(content: bytes, path: Path, *, warn: bool = True) -> str:
         little = start[1::2].count(0) > start[::2].count(0)
         return content.decode("utf-16-le" if little else "utf-16-be", errors="replace")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode().replace("\ufeff", "")  # a mark before each of several files that were joined
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
     text = content.decode("cp1252", errors="replace")

@@ -4,143 +4,53 @@ Cells count more than headers: a column holds pictures if its cells are names of
 """
 
 import re
-import unicodedata
+import shlex
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from detector.data.datasets.sheet import SheetRow, columns_of
-from detector.data.pictures import IMAGE_SUFFIXES
-from detector.data.sources.splits import find_split_column, split_of
+from detector.data.datasets.sheet_cells import (
+    are_alike,
+    are_counts,
+    are_flags,
+    are_numbers,
+    are_repeated_words,
+    are_splits,
+    are_tags,
+    flag,
+    is_file_name,
+    is_index,
+    number,
+)
+from detector.data.datasets.sheet_words import (
+    CONFIRMED,
+    CORNER_AND_SIZE,
+    CORNERS,
+    LABELS,
+    PICTURE,
+    PIVOT,
+    UNKNOWN,
+    header_key,
+    is_about,
+    is_no_class,
+    words_of,
+)
+from detector.data.sources.splits import find_split_column
 from detector.utils.errors import DataError, shortened
 
-# Headers in lower case without blanks and punctuation, the most specific first.
-_PICTURE = (
-    *(
-        "file",
-        "filename",
-        "filepath",
-        "fname",
-        "path",
-        "fullpath",
-        "imagepath",
-        "imgpath",
-        "imagefile",
-        "imgfile",
-    ),
-    *("imagefilename", "imagename", "imgname", "image", "images", "img", "picture", "photo", "pic", "frame"),
-    *("imageurl", "imageuri", "gcsuri", "uri", "url", "name", "imageindex", "imageid", "imgid", "id"),
-    *(
-        "bild",
-        "bilddatei",
-        "bildname",
-        "bildpfad",
-        "datei",
-        "dateiname",
-        "dateipfad",
-        "pfad",
-        "foto",
-        "aufnahme",
-    ),
-    *("fichier", "nomfichier", "nomdufichier", "chemin", "imagen", "archivo", "ruta", "nombre", "imagem"),
-    *("arquivo", "caminho", "immagine", "nomefile", "файл", "имяфайла", "изображение", "путь", "имя"),
-    *("图片", "图像", "文件", "文件名", "路径", "圖片", "画像", "画像名", "ファイル", "ファイル名"),
-    *("이미지", "파일", "파일명"),
-)
-_LABELS = (
-    *(
-        "labels",
-        "label",
-        "tags",
-        "tag",
-        "classes",
-        "class",
-        "classname",
-        "classnames",
-        "labelname",
-        "labelnames",
-    ),
-    *(
-        "category",
-        "categories",
-        "categoryname",
-        "annotation",
-        "annotations",
-        "choice",
-        "choices",
-        "findinglabels",
-    ),
-    *("regionattributes", "target", "targets", "object", "objects", "species", "breed", "defect", "defects"),
-    *("diagnosis", "type", "finding", "findings", "classid", "labelid", "categoryid"),
-    *("klasse", "klassen", "kategorie", "kategorien", "fehler", "fehlerart", "defekt", "defekte", "merkmale"),
-    *("schlagwort", "schlagworte", "schlagwörter", "etikett", "etiketten", "beschriftung"),
-    *("classe", "étiquette", "étiquettes", "etiquette", "catégorie", "catégories", "défaut", "défauts"),
-    *("clase", "clases", "etiqueta", "etiquetas", "categoría", "categoria", "categorías", "categorias"),
-    *("defecto", "defectos", "classi", "etichetta", "etichette", "difetto", "difetti", "rótulo", "rótulos"),
-    *("класс", "классы", "метка", "метки", "категория", "теги", "дефект"),
-    *(
-        "标签",
-        "标记",
-        "类别",
-        "類別",
-        "分类",
-        "缺陷",
-        "ラベル",
-        "クラス",
-        "分類",
-        "タグ",
-        "라벨",
-        "레이블",
-        "클래스",
-        "분류",
-        "태그",
-    ),
-)
-_UNKNOWN = ("unknown", "unsure", "unbekannt")
-_CONFIRMED = ("confidence", "verified", "present", "value")  # beside a class in each line, as of Open Images
-_CORNERS = (
-    ("xmin", "ymin", "xmax", "ymax"),
-    ("x1", "y1", "x2", "y2"),
-    ("x0", "y0", "x1", "y1"),
-    ("left", "top", "right", "bottom"),
-    ("minx", "miny", "maxx", "maxy"),
-    ("bboxx1", "bboxy1", "bboxx2", "bboxy2"),
-    ("bboxxmin", "bboxymin", "bboxxmax", "bboxymax"),
-    ("roix1", "roiy1", "roix2", "roiy2"),
-)
-_CORNER_AND_SIZE = (
-    ("x", "y", "w", "h"),
-    ("bboxx", "bboxy", "bboxw", "bboxh"),
-    ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
-    ("left", "top", "width", "height"),
-)
-YES = {
-    "1",
-    "1.0",
-    "x",
-    "✓",
-    "✔",
-    "✗",
-    "true",
-    "yes",
-    "y",
-    "t",
-    "ja",
-    "j",
-    "wahr",
-    "oui",
-    "vrai",
-    "si",
-    "sí",
-    "sim",
-    "да",
-}
-NO = {"", "0", "0.0", "false", "no", "n", "f", "nein", "falsch", "non", "faux", "não", "нет", "-", "nan"}
-MAYBE = {"?", "-1", "-1.0"}  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
-_MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
+_PREAMBLE = 15  # rows among which the header is, below others such as Project,Surfaces
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
-_AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
+
+
+class NamedColumns(NamedTuple):
+    """The columns that the user names, each by its header or its number from 1; the others are found."""
+
+    picture: str | None = None
+    labels: tuple[str, ...] = ()  # of class names, or of one class each
+
+
+UNNAMED = NamedColumns()
 
 
 class Columns(NamedTuple):
@@ -173,7 +83,12 @@ class Columns(NamedTuple):
         return repr(self.header[column]) if self.header[column] else f"column {column + 1}"
 
 
-def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], path: Path) -> Columns:
+def find_columns(
+    rows: Sequence[SheetRow],
+    is_picture: Callable[[str], bool],
+    path: Path,
+    named: NamedColumns = UNNAMED,
+) -> Columns:
     """The columns of a table.
 
     Args:
@@ -181,41 +96,35 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
         is_picture: whether there is a picture that a cell may name.
 
     Raises:
-        DataError: none names pictures, or none classes; the message lists the columns.
+        DataError: none names pictures, or which one has the classes is not clear, or there is no column of a
+            name in `named`; the message lists the columns.
     """
     titles = _count_titles(rows, is_picture)
     columns = columns_of(rows[titles:])
     header = tuple(column[0] for column in columns)
-    keys = [_key(cell) for cell in header]
-    is_header = not any(map(_is_file_name, header)) and (
-        any(key in (*_PICTURE, *_LABELS) for key in keys) or not any(map(is_picture, header))
+    keys = [header_key(cell) for cell in header]
+    is_header = not any(map(is_file_name, header)) and (
+        any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
     )
     first = 1 if is_header and len(columns[0]) > 1 else 0
     header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
     below = [column[first:] for column in columns]
     split = find_split_column(header)
     if split < 0:
-        split = next((i for i, cells in enumerate(below) if _are_splits(cells)), -1)
-    picture = _find_pictures(below, keys, split, is_picture)
-    if picture is None:
-        raise DataError(
-            f"{path}: none of its columns names pictures ({_shown(header, below)}); the column "
-            "with their names needs the header `file`"
-        )
-    unknown = next((i for i, key in enumerate(keys) if key in _UNKNOWN), None)
+        split = next((i for i, cells in enumerate(below) if are_splits(cells)), -1)
+    picture = _picture_column(below, header, keys, split, is_picture, path, named)
+    if first and (lower := _second_header(header, below, picture)):
+        header, keys, first = lower, [header_key(cell) for cell in lower], 2
+        below = [column[1:] for column in below]
+    unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
     boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
     taken = {picture, split, unknown, *boxes}
     rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
-    labels, classes = _find_labels(rest, below, header, keys)
-    if not labels and not classes:
-        raise DataError(
-            f"{path}: none of its columns has the classes ({_shown(header, below)}); give the "
-            "column with their names the header `labels`, or each class a column with 0 and 1"
-        )
+    labels, classes = _label_columns(rest, below, header, keys, path, named)
     zeros = (
         i
         for i in rest
-        if keys[i] in _CONFIRMED and {*below[i]} <= {"0", "1", "0.0", "1.0"} and {*below[i]} & {"0", "0.0"}
+        if keys[i] in CONFIRMED and {*below[i]} <= {"0", "1", "0.0", "1.0"} and {*below[i]} & {"0", "0.0"}
     )
     confirmed = next(zeros, None) if len(labels) == 1 else None
     left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes, confirmed)]
@@ -236,48 +145,37 @@ def find_columns(rows: Sequence[SheetRow], is_picture: Callable[[str], bool], pa
 
 def names_file_and_labels(header: Sequence[str]) -> bool:
     """Whether a line is the header file,labels or file,labels,unknown, or one with synonyms of these."""
-    keys = [_key(cell) for cell in header]
+    keys = [header_key(cell) for cell in header]
     if len(keys) not in (2, 3):
         return False
-    return keys[0] in _PICTURE and keys[1] in _LABELS and all(key in _UNKNOWN for key in keys[2:])
+    return keys[0] in PICTURE and keys[1] in LABELS and all(key in UNKNOWN for key in keys[2:])
 
 
 def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -> int:
-    """How many rows above the header have a single cell, such as "Inventory 2024", as most others do not."""
+    """How many rows are above the header: with names of both kinds in it, else below rows of a single cell.
+
+    Most rows have more cells than a title such as "Inventory 2024".
+    """
     filled = [[cell for cell in row.cells if cell] for row in rows]
+    for above, row in enumerate(rows[:5]):
+        if {*map(header_key, row.cells)} & {*PIVOT}:  # above the header of a pivot table of Excel
+            return above + 1
+    for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
+        if keys & {*PICTURE} and keys & {*LABELS}:
+            return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
     if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
         return 0
-    for number, cells in enumerate(filled):
-        if len(cells) > 1 or _key(cells[0]) in _PICTURE or _is_file_name(cells[0]) or is_picture(cells[0]):
-            return number
+    for above, (first, *others) in enumerate(filled):
+        if others or header_key(first) in PICTURE or is_file_name(first) or is_picture(first):
+            return above
     return 0
 
 
 def allows_several(header: str) -> bool:
     """Whether a header allows several names in a cell: a plural such as "tags", or no header."""
-    return not header or _key(header).endswith(
+    return not header or header_key(header).endswith(
         ("s", "wörter", "worte", "klassen", "etiketten", "теги", "метки")
     )
-
-
-def flag(cell: str) -> bool | None:
-    """Whether a cell of the column of a class says that the picture shows it; None: neither yes nor no."""
-    text = cell.casefold()
-    return True if text in YES else False if text in NO else None
-
-
-def _key(text: str) -> str:
-    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text)).casefold()
-
-
-def _is_file_name(cell: str) -> bool:
-    return cell.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _are_splits(cells: Sequence[str]) -> bool:
-    """Whether a column without a header has splits, such as those of Google: TRAIN, TEST, UNASSIGNED."""
-    found = {cell for cell in cells if cell and cell.casefold() != "unassigned"}
-    return 0 < len(found) < 6 and all(map(split_of, found)) and all(cells)
 
 
 def _find_pictures(
@@ -291,9 +189,9 @@ def _find_pictures(
         if not some or column == split:
             continue
         share = sum(map(is_picture, some)) / len(some)
-        names = sum(map(_is_file_name, some)) / len(some)
-        rank = -_PICTURE.index(keys[column]) if keys[column] in _PICTURE else -len(_PICTURE)
-        known = rank > -len(_PICTURE)
+        names = sum(map(is_file_name, some)) / len(some)
+        rank = -PICTURE.index(keys[column]) if keys[column] in PICTURE else -len(PICTURE)
+        known = rank > -len(PICTURE)
         if share > 0 or names >= 0.5 or known:
             # Numbers without a header are pandas' index, even where pictures are called 0.jpg.
             sure = (
@@ -313,72 +211,132 @@ def _find_boxes(
     below: Sequence[Sequence[str]], keys: Sequence[str], has_header: bool, taken: set[int | None]
 ) -> tuple[tuple[int, ...], bool]:
     """The four columns of boxes, and whether they are x, y, width and height."""
-    for forms, have_sizes in ((_CORNERS, False), (_CORNER_AND_SIZE, True)):
+    for forms, have_sizes in ((CORNERS, False), (CORNER_AND_SIZE, True)):
         for form in forms:
             if all(key in keys for key in form):
                 return tuple(keys.index(key) for key in form), have_sizes
-    numbers = [i for i, cells in enumerate(below) if i not in taken and any(cells) and _are_numbers(cells)]
+    numbers = [i for i, cells in enumerate(below) if i not in taken and any(cells) and are_numbers(cells)]
     if not has_header and len(numbers) == 4:  # a.jpg,x1,y1,x2,y2,cat; Google's has empty columns between
-        x1, y1, x2, y2 = ([_number(cell) for cell in below[i]] for i in numbers)
+        x1, y1, x2, y2 = ([number(cell) for cell in below[i]] for i in numbers)
         if all(a <= c and b <= d for a, b, c, d in zip(x1, y1, x2, y2, strict=True)):
             return tuple(numbers), False
     return (), False
 
 
-def _find_labels(
-    rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
+def _picture_column(
+    below: Sequence[Sequence[str]],
+    header: Sequence[str],
+    keys: Sequence[str],
+    split: int,
+    is_picture: Callable[[str], bool],
+    path: Path,
+    named: NamedColumns,
+) -> int:
+    if named.picture:
+        return _column(named.picture, header, below, path)[0]
+    if (found := _find_pictures(below, keys, split, is_picture)) is None:
+        raise DataError(
+            f"{path}: none of its columns names pictures ({_shown(header, below)}); if one does, name it, as "
+            f"in --image-column {shlex.quote(_name(0, header))}"
+        )
+    return found
+
+
+def _label_columns(
+    rest: Sequence[int],
+    below: Sequence[Sequence[str]],
+    header: Sequence[str],
+    keys: Sequence[str],
+    path: Path,
+    named: NamedColumns,
 ) -> tuple[list[int], list[int]]:
     """The columns of class names, and the columns of one class each."""
-    flags = [i for i in rest if header[i] and _are_flags(below[i])]
-    texts = [i for i in rest if i not in flags and not _is_index(below[i], header[i])]
-    named = [i for i in texts if re.sub(r"\d+$", "", keys[i]) in _LABELS]
-    if named:
-        # Of label and class_id the one with words counts; of tag1 and tag2 both.
-        words = [i for i in named if not _are_numbers(below[i])] or named
-        best = min((re.sub(r"\d+$", "", keys[i]) for i in words), key=_LABELS.index)
-        return [i for i in words if re.sub(r"\d+$", "", keys[i]) == best], []
-    if flags:
-        if len(flags) == 1 and keys[flags[0]] in _LABELS:
-            return flags, []  # 0 and 1 are the names of two classes
-        return [], flags
-    words = [i for i in texts if not _are_numbers(below[i])]
+    if named.labels:
+        own = [i for name in named.labels for i in _column(name, header, below, path)]
+        classes = [i for i in own if _is_class(below[i], keys[i])]
+        return [i for i in own if i not in classes], classes
+    labels, classes, candidates = _find_labels(rest, below, header, keys)
+    if labels or classes:
+        return labels, classes
+    may = " or ".join(repr(_name(i, header)) for i in candidates[:4])
+    example = shlex.quote(_name(candidates[0], header)) if candidates else "HEADER"
+    raise DataError(
+        f"{path}: which of its columns has the classes is not clear ({_shown(header, below)}). "
+        f"{f'It may be {may}: name' if may else 'Name'} it, as in --label-column {example}, once for each of "
+        "several; columns of one class each have 0 and 1, or x and nothing"
+    )
+
+
+def _column(name: str, header: Sequence[str], below: Sequence[Sequence[str]], path: Path) -> list[int]:
+    """The columns that the user means by a header, or by a number from 1."""
+    same = [i for i, cell in enumerate(header) if cell == name]
+    same = same or [i for i, cell in enumerate(header) if cell and header_key(cell) == header_key(name)]
+    if not same and name.isdecimal() and 0 < int(name) <= len(header):
+        same = [int(name) - 1]
+    if not same:
+        raise DataError(f"{path} has no column {name!r}; its columns are {_shown(header, below)}")
+    return same
+
+
+def _name(column: int, header: Sequence[str]) -> str:
+    """What :func:`_column` finds a column by."""
+    return header[column] or str(column + 1)
+
+
+def _second_header(
+    header: Sequence[str], below: Sequence[Sequence[str]], picture: int
+) -> tuple[str, ...] | None:
+    """The header where a second row names the classes, below a cell such as "Defects" that spans them."""
+    second = [column[0] if column else "" for column in below]
+    spanned = [i for i, cell in enumerate(second) if cell]
+    if second[picture] or not spanned or any(flag(second[i]) is not None for i in spanned):
+        return None
+    if not all(are_flags(below[i][1:]) for i in spanned):
+        return None
+    return tuple(low or high for low, high in zip(second, header, strict=True))
+
+
+def _find_labels(
+    rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
+) -> tuple[list[int], list[int], list[int]]:
+    """The columns of class names, and of one class each; where there are none, which may be them."""
+
+    def base(i: int) -> str:
+        return re.sub(r"\d+$", "", keys[i])  # of tag1 and tag2 both
+
+    flags = [i for i in rest if header[i] and are_flags(below[i])]
+    texts = [i for i in rest if i not in flags and not is_index(below[i], header[i])]
+    if known := [i for i in texts if base(i) in LABELS]:
+        # Of label and class_id the one with words counts.
+        words = [i for i in known if not are_numbers(below[i])] or known
+        best = min(map(base, words), key=LABELS.index)
+        return [i for i in words if base(i) == best], [], []
+    words = [i for i in texts if not are_numbers(below[i])]
+    words = [i for i in words if not is_about(header[i]) and not are_alike(below[i])] or words
+    tags = [i for i in words if are_tags(below[i])]
+    if len(flags) == 1 and keys[flags[0]] in LABELS:
+        return flags, [], []  # 0 and 1 are the names of two classes
+    counts = [i for i in texts if header[i] and not is_about(header[i]) and are_counts(below[i])]
+    classes = [i for i in rest if i in (*flags, *counts) and not is_no_class(header[i])]
+    alone = len(classes) == 1 and (len(tags) == 1 or (words and are_alike(below[classes[0]])))
+    if (flags or len(counts) > 1) and classes and not alone:
+        return [], classes, []
     if not any(header):
-        return (words or texts), []
+        return words or texts, [], []
     # Of remarks, dates and classes only the last are words that come again and again.
-    repeated = [i for i in words if _are_repeated_words(below[i])]
-    return next((columns for columns in (words, texts, repeated) if len(columns) == 1), []), []
+    again = [i for i in words if i in tags or are_repeated_words(below[i])]
+    told = [i for i in again if words_of(header[i]) & {*LABELS}]
+    for each in (words, told, tags, again):
+        if len({base(i) for i in each}) == 1:
+            return each, [], []
+    if len(texts) == 1:
+        return texts, [], []
+    return [], [], again or words
 
 
-def _are_flags(cells: Sequence[str]) -> bool:
-    found = [cell.casefold() for cell in cells if cell]
-    known = sum(cell in YES or cell in NO or cell in MAYBE for cell in found)
-    return known >= _MOSTLY * len(found) and any(
-        cell in YES or cell in ("0", "0.0", "false") for cell in found
-    )
-
-
-def _are_repeated_words(cells: Sequence[str]) -> bool:
-    filled = [cell for cell in cells if cell]
-    with_letters = sum(any(map(str.isalpha, cell)) for cell in filled)
-    return with_letters >= _MOSTLY * len(filled) and 2 * len(set(filled)) <= len(filled)
-
-
-def _is_index(cells: Sequence[str], header: str) -> bool:
-    """Whether a column counts its rows, as pandas writes it."""
-    whole = [int(cell) for cell in cells if cell.isdecimal()]
-    return (
-        len(whole) == len(cells) > 1
-        and _key(header) in ("", "index", "unnamed0", "nr", "no", "id")
-        and all(b == a + 1 for a, b in pairwise(whole))
-    )
-
-
-def _are_numbers(cells: Sequence[str]) -> bool:
-    return all(_AS_TEXT.fullmatch(cell) for cell in cells if cell)
-
-
-def _number(cell: str) -> float:
-    return float(cell.replace(",", ".")) if cell else 0.0
+def _is_class(cells: Sequence[str], its_key: str) -> bool:
+    """Whether a column has yes and no, or counts, of the class in its header."""
+    return its_key not in ("", *LABELS) and (are_flags(cells) or are_counts(cells))
 
 
 def _shown(header: Sequence[str], below: Sequence[Sequence[str]]) -> str:

@@ -12,6 +12,9 @@ from itertools import combinations
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_MARK = re.compile(r"^(?:[-*•·▪]\s+|#(?=[^\W\d]))")  # before each line of a list; of a hashtag
+_SURE = 0.5  # a number beside a class from which a picture shows it
+_OWN_NAMES = ("title", "label", "class", "category", "name", "value")  # keys of a label in an object
 _NUMPY_LIST = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
 
@@ -30,7 +33,15 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
     split = [_in_list(cell) if is_list(cell) else re.split(r"[;|\n]", cell) for cell in cells]
     notes = []
     blank = ((" ", True),) if several else ()
-    for separator, strict in ((",", False), ("/", True), ("+", True), ("&", True), *blank):
+    for separator, strict in (
+        (",", False),
+        ("/", True),
+        ("+", True),
+        ("&", True),
+        (" und ", True),
+        (" and ", True),
+        *blank,
+    ):
         loose = {
             name.strip()
             for cell, names in zip(cells, split, strict=True)
@@ -76,10 +87,17 @@ def _in_list(cell: str) -> list[str]:
 
 
 def _strings(value: object) -> Iterable[str]:
-    """The names in a value; in objects of Label Studio, only those of `choices` or `rectanglelabels`."""
+    """The names in a value.
+
+    In objects of Label Studio, only those of `choices` or `rectanglelabels`; in {"crack": 1, "rust": 0} those
+    whose value is true, or a number from 0.5 on.
+    """
     if isinstance(value, dict):
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
-        for entry in named or [entry for entry in value.values() if isinstance(entry, str)]:
+        named = named or [value[key] for key in _OWN_NAMES if isinstance(value.get(key), str)][:1]
+        if not named and all(isinstance(entry, bool | int | float) for entry in value.values()):
+            yield from (str(key) for key, entry in value.items() if entry >= _SURE)
+        for entry in named or [entry for entry in value.values() if isinstance(entry, str | dict | list)]:
             yield from _strings(entry)
     elif isinstance(value, (list, tuple, set)):
         for entry in value:
@@ -111,7 +129,7 @@ def _are_words(texts: Collection[str]) -> bool:
 
 
 def _clean(name: str) -> str:
-    text = " ".join(name.strip().strip("\"'").split())
+    text = " ".join(_MARK.sub("", name.strip()).strip("\"'").split())
     return "" if text.casefold() in _NOTHING else text
 
 

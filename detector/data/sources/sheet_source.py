@@ -14,8 +14,17 @@ from typing import NamedTuple
 
 from detector.data.datasets.image_table import picture_name
 from detector.data.datasets.sheet import SheetRow, columns_of, read_sheet
-from detector.data.datasets.sheet_columns import MAYBE, NO, YES, Columns, allows_several, find_columns, flag
+from detector.data.datasets.sheet_cells import flag
+from detector.data.datasets.sheet_columns import (
+    UNNAMED,
+    Columns,
+    NamedColumns,
+    allows_several,
+    find_columns,
+)
 from detector.data.datasets.sheet_labels import join_spellings, split_labels
+from detector.data.datasets.sheet_rows import fill_names, without_remarks, without_totals
+from detector.data.datasets.sheet_words import MAYBE, NO, YES
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.picture_index import PictureIndex, readings
@@ -64,7 +73,12 @@ class _Problems:
 
 
 def read_sheet_source(
-    path: Path, pictures: Path, *, class_names: Sequence[str] = (), skip_missing: bool = False
+    path: Path,
+    pictures: Path,
+    *,
+    class_names: Sequence[str] = (),
+    skip_missing: bool = False,
+    named: NamedColumns = UNNAMED,
 ) -> list[Tagged]:
     """The tagged pictures of a spreadsheet, each once, with the labels of all its lines.
 
@@ -72,30 +86,31 @@ def read_sheet_source(
         pictures: the folder to search for pictures; that of the table is searched as well.
         class_names: spellings of classes to follow, such as those of another table.
         skip_missing: leave out lines whose picture does not exist.
+        named: the columns that the user names.
 
     Raises:
         DataError: lists all problems by cause.
     """
-    rows = read_sheet(path)
+    rows = without_remarks(read_sheet(path))
     if any(cell.startswith("[{") and '"original_width"' in cell for row in rows[:20] for cell in row.cells):
         raise DataError(
             f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
         )
-    folder = pictures.resolve()
+    folder, places = pictures.resolve(), places_of_pictures(pictures, path)
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
-    places = places_of_pictures(pictures, path)
 
     def exists(text: str) -> bool:
         return bool(text) and (_find_exact(text, places) is not None or bool(index.find(text)))
 
-    columns = find_columns(rows, exists, path)
+    columns = find_columns(rows, exists, path, named)
     logger.info("%s: %s", path, columns.describe())
     problems = _Problems()
-    lines = _read_lines(rows[columns.first :], columns, path, problems)
+    rows, notes = without_totals(rows[columns.first :], columns.header, columns.picture, exists)
+    rows, filled = fill_names(rows, columns.picture, columns.labels)
+    lines = _read_lines(rows, columns, path, problems, [*notes, *filled])
     known = {name.casefold(): name for name in class_names}
     lines = [
-        row._replace(labels=tuple(known.get(label.casefold(), label) for label in row.labels))
-        for row in lines
+        row._replace(labels=tuple(known.get(each.casefold(), each) for each in row.labels)) for row in lines
     ]
     found, missing = _find_all(lines, index, places, problems)
     if missing and (by_affix := find_affixes([row.name for row in missing], index, set(found.values()))):
@@ -123,22 +138,22 @@ def read_sheet_source(
                 read_image_size(picture.file)
             except (OSError, DataError):
                 problems.add("the picture cannot be read", picture.line, picture.name)
-        hints = (
-            hints_on_missing([row.name for row in missing], index, folder, path) if not skip_missing else []
-        )
-        problems.check(path, hints)
+        names = [] if skip_missing else [row.name for row in missing]
+        problems.check(path, hints_on_missing(names, index, folder, path))
     if not tagged:
         raise DataError(f"{path}: none of its {len(lines)} lines names a picture that is below {pictures}")
     return tagged
 
 
-def _read_lines(rows: Sequence[SheetRow], columns: Columns, path: Path, problems: _Problems) -> list[_Line]:
-    """The content of each row, with labels in their most frequent spelling."""
+def _read_lines(
+    rows: Sequence[SheetRow], columns: Columns, path: Path, problems: _Problems, notes: Sequence[str]
+) -> list[_Line]:
+    """The content of each row, with labels in their most frequent spelling; tells `notes` with others."""
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
-    names, unknown, notes = _names_of_rows(rows, cells, columns, problems)
+    names, unknown, others = _names_of_rows(rows, cells, columns, problems)
     spelling, told = join_spellings(Counter(name for classes in [*names, *unknown] for name in classes))
-    if notes := [*notes, *told]:
+    if notes := [*notes, *others, *told]:
         warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
     lines = []
     for place, row in enumerate(rows):
@@ -175,7 +190,8 @@ def _names_of_rows(
             split, told = [[cell] if cell else [] for cell in cells[i]], []
         notes += told
         for known, new in zip(names, split, strict=True):
-            known += new
+            # pandas prints what a second or third column lacks as None.
+            known += [name for name in new if name != "None"] if len(columns.labels) > 1 else new
     if columns.confirmed is not None:
         denied = [place for place, cell in enumerate(cells[columns.confirmed]) if float(cell) == 0]
         for place in denied:
@@ -190,11 +206,14 @@ def _names_of_rows(
     flags = {cell.casefold() for i in columns.classes for cell in cells[i]}
     absent = {"-1", "-1.0"} if not flags & {"0", "0.0"} and flags & {"1", "1.0"} else set()
     for i in columns.classes:
+        if counts := [cell for cell in cells[i] if cell.isdecimal() and int(cell) > 1]:
+            notes.append(f"numbers such as {counts[0]} in {columns.title(i)} are taken for counts of objects")
+        name = columns.header[i].rstrip(" ?:")
         for place, cell in enumerate(cells[i]):
             if flag(cell):
-                names[place].append(columns.header[i])
+                names[place].append(name)
             elif cell in MAYBE - absent:
-                unknown[place].append(columns.header[i])
+                unknown[place].append(name)
             elif flag(cell) is None and cell not in absent:
                 problems.add(
                     f"neither yes nor no in the column of a class ({_some(YES)}; {_some(NO)}, nothing)",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from detector.data.datasets.sheet_columns import NamedColumns
 from detector.data.pictures import images_below
 from detector.data.sources.class_folders import runs_folder
 from detector.data.sources.tagged_pictures import find_sources
@@ -16,16 +17,17 @@ _RECORD = ".source.json"  # hidden, so that it is not taken for labels
 _SUFFIXES = (".csv", ".jsonl", ".json", ".xml", ".txt", ".yaml", ".yml")
 
 
-def record_source(folder: Path, pictures: Path, labels: Path | None) -> None:
+def record_source(folder: Path, pictures: Path, labels: Path | None, named: NamedColumns) -> None:
     """Write .source.json, with paths relative to its folder, so that both can be moved together.
 
     Args:
-        pictures, labels: as for :func:`find_tags`.
+        pictures, labels, named: as for :func:`find_tags`.
     """
     files = [file for path in find_sources(pictures, labels) for file in _files(path)]
     content = {
         "pictures": os.path.relpath(pictures, folder),
         "labels": None if labels is None else os.path.relpath(labels, folder),
+        "columns": named._asdict(),
         "files": {os.path.relpath(file, folder): _state(file) for file in files},
         "names": [] if files else _names(pictures),  # folders are the classes
     }
@@ -37,8 +39,8 @@ def remove_record(folder: Path) -> None:
     (folder / _RECORD).unlink(missing_ok=True)
 
 
-def read_source(folder: Path) -> tuple[Path, Path | None]:
-    """The pictures and the labels that the tables of a folder were made from.
+def read_source(folder: Path) -> tuple[Path, Path | None, NamedColumns]:
+    """The pictures and labels that the tables of a folder were made from, and the columns that were named.
 
     Raises:
         FileNotFoundError, DataError: there is no record, or it is damaged.
@@ -46,7 +48,9 @@ def read_source(folder: Path) -> tuple[Path, Path | None]:
     content = read_json(folder / _RECORD, "record of `detector init`")
     labels = content.get("labels")
     pictures = Path(os.path.normpath(folder / str(content.get("pictures"))))
-    return pictures, None if labels is None else Path(os.path.normpath(folder / str(labels)))
+    columns = content.get("columns") or {}  # an earlier version did not write them
+    named = NamedColumns(columns.get("picture"), tuple(columns.get("labels") or ()))
+    return pictures, None if labels is None else Path(os.path.normpath(folder / str(labels))), named
 
 
 def changed_source(folder: Path) -> str:
@@ -55,7 +59,7 @@ def changed_source(folder: Path) -> str:
         return ""
     try:
         content = read_json(folder / _RECORD)
-        pictures, _ = read_source(folder)
+        pictures, *_ = read_source(folder)
         states: dict[str, Any] = dict(content.get("files") or {})
         changed = [
             os.path.normpath(folder / name)
@@ -64,7 +68,7 @@ def changed_source(folder: Path) -> str:
         ]
         if content.get("names") and pictures.is_dir() and _names(pictures) != content["names"]:
             changed.append(str(pictures))
-    except (UserError, OSError, TypeError, ValueError):
+    except (UserError, OSError, TypeError, ValueError, AttributeError):
         return ""  # a damaged record only costs the warning: the tables are complete without it
     return shortened(changed, 3)
 

@@ -11,6 +11,7 @@ from detector.data.datasets.annotated import hint_nearest, unclear_message
 from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.datasets.sheet import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures, json_rows
+from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
@@ -32,13 +33,20 @@ _NDJSON = ".ndjson"
 _TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
 
 
-def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False) -> tuple[list[Tagged], str]:
+def find_tags(
+    pictures: Path,
+    labels: Path | None,
+    *,
+    skip_missing: bool = False,
+    named: NamedColumns = UNNAMED,
+) -> tuple[list[Tagged], str]:
     """The tagged pictures of a folder, and where the tags are from.
 
     Args:
         pictures: the folder.
         labels: a table (CSV or JSON lines), a file of COCO, Label Studio or CVAT, or a folder of VOC or YOLO;
             None: searched in the folder, then in its folders train and val; else each folder is a class.
+        named: the columns of a spreadsheet that the user names.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -57,7 +65,7 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
     classes: Sequence[str] = ()
     root = pictures.resolve()
     for split, folder, source in labels_of_splits:
-        for picture in _read_tags(folder, source, classes, skip_missing=skip_missing):
+        for picture in _read_tags(folder, source, classes, skip_missing=skip_missing, named=named):
             # The names in a table beside the folders of splits include these folders.
             named_by_table = folder == pictures and source.suffix.lower() in _TABLES
             below = not named_by_table and picture.file.is_relative_to(root)
@@ -69,7 +77,7 @@ def find_tags(pictures: Path, labels: Path | None, *, skip_missing: bool = False
         if labels is None:
             yolo.check_has_names(pictures)
             sources = "folders, one per class"
-        found = _read_tags(pictures, labels, skip_missing=skip_missing)
+        found = _read_tags(pictures, labels, skip_missing=skip_missing, named=named)
     if labels or labels_of_splits:
         _warn_of_others(pictures, found, sources)
     copies = find_copies([picture.file for picture in found])
@@ -167,10 +175,24 @@ def _places_of_files(folder: Path) -> list[Path]:
 
 
 def _read_tags(
-    pictures: Path, labels: Path | None, class_names: Sequence[str] = (), *, skip_missing: bool = False
+    pictures: Path,
+    labels: Path | None,
+    class_names: Sequence[str] = (),
+    *,
+    skip_missing: bool = False,
+    named: NamedColumns = UNNAMED,
 ) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = ErrorList(labels or pictures)
+    is_sheet = labels is not None and (
+        labels.suffix.lower() in SHEET_SUFFIXES
+        or (labels.suffix.lower() == ".json" and bool(json_rows(labels)))
+    )
+    if any(named) and not is_sheet:
+        raise DataError(
+            f"--label-column and --image-column name columns of a spreadsheet, and the labels are "
+            f"{labels or 'folders, one per class'}: leave them out, or name the table with --labels"
+        )
     if labels is None:
         root = pictures.resolve()
         tagged = [
@@ -180,8 +202,10 @@ def _read_tags(
         if not any(picture.split for picture in tagged):
             splits = listed_splits(pictures, [picture.name for picture in tagged])
             tagged = [picture._replace(split=split) for picture, split in zip(tagged, splits, strict=True)]
-    elif labels.suffix.lower() in SHEET_SUFFIXES or (labels.suffix.lower() == ".json" and json_rows(labels)):
-        found = read_sheet_source(labels, pictures, class_names=class_names, skip_missing=skip_missing)
+    elif _is_sheet(labels):
+        found = read_sheet_source(
+            labels, pictures, class_names=class_names, skip_missing=skip_missing, named=named
+        )
         tagged = _with_stated_splits(found, pictures, labels)
     elif labels.suffix.lower() in _TABLES:
         rows, mistakes = read_table(labels)
@@ -211,6 +235,12 @@ def _read_tags(
             stacklevel=2,
         )
     return [picture._replace(boxes=None) if i in others else picture for i, picture in enumerate(once)]
+
+
+def _is_sheet(labels: Path | None) -> bool:
+    """Whether labels are a table of any form, whose columns have to be found."""
+    suffix = labels.suffix.lower() if labels else ""
+    return suffix in SHEET_SUFFIXES or (labels is not None and suffix == ".json" and bool(json_rows(labels)))
 
 
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:

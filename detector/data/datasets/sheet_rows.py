@@ -1,0 +1,86 @@
+"""Leaves out the rows of a spreadsheet that are no data: remarks, rules, repeated headers, totals."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from detector.data.datasets.sheet import SheetRow
+from detector.data.datasets.sheet_words import LABELS, PICTURE, TOTALS, header_key, words_of
+from detector.data.pictures import IMAGE_SUFFIXES
+from detector.utils.errors import shortened
+
+_RULE = re.compile(r":?-{2,}:?|={2,}|")  # of tables in Markdown
+
+
+def without_remarks(rows: Sequence[SheetRow]) -> list[SheetRow]:
+    """The rows without lines such as `# exported in May` above the header, and without rules, |---|---|."""
+    rows = [row for row in rows if not all(map(_RULE.fullmatch, row.cells))]
+    first = 0
+    while first < len(rows) - 1 and _is_remark(rows[first]):
+        first += 1
+    return rows[first:]
+
+
+def _is_remark(row: SheetRow) -> bool:
+    mark, keys = row.cells[0][:2], [header_key(cell) for cell in row.cells]
+    return mark[:1] == "#" and len(mark) > 1 and not (keys[0] in PICTURE and {*keys} & {*LABELS})
+
+
+def fill_names(
+    rows: Sequence[SheetRow], picture: int, labels: Sequence[int]
+) -> tuple[list[SheetRow], list[str]]:
+    """The rows, with the name of the picture where a merged cell has it for several; and notes for the user.
+
+    Such rows have nothing but labels. A single one may lack its name by mistake, and is left as it is.
+    """
+
+    def lacks_name(row: SheetRow) -> bool:
+        filled = {i for i, cell in enumerate(row.cells) if cell}
+        return bool(filled) and filled <= {*labels}
+
+    if not labels or (count := sum(map(lacks_name, rows[1:]))) < 2:
+        return list(rows), []
+    filled: list[SheetRow] = []
+    for row in rows:
+        cells = list(row.cells)
+        if filled and lacks_name(row):
+            cells += [""] * (picture + 1 - len(cells))
+            cells[picture] = filled[-1].cells[picture]
+        filled.append(SheetRow(row.line, tuple(cells)))
+    return filled, [f"{count} lines without a name belong to the picture above them"]
+
+
+def without_totals(
+    rows: Sequence[SheetRow], header: Sequence[str], picture: int, is_picture: Callable[[str], bool]
+) -> tuple[list[SheetRow], list[str]]:
+    """The rows without repetitions of the header and without totals and remarks below the last picture.
+
+    Args:
+        rows: below the header.
+        picture: the column of names.
+
+    Returns:
+        the rows, and notes for the user on what was left out.
+    """
+
+    def is_total(row: SheetRow) -> bool:
+        filled = [cell for cell in row.cells if cell]
+        name = row.cells[picture] if picture < len(row.cells) else ""
+        if is_picture(name) or name.lower().endswith(IMAGE_SUFFIXES):
+            return False
+        if not name:  # sums of flags or counts; of one picture without a name they would be 0 or 1
+            return all(cell.isdecimal() for cell in filled) and any(int(cell) > 1 for cell in filled)
+        remark = len(filled) == 1 and ": " in name  # Exported: 3.5.2024
+        return remark or bool(words_of(name) & TOTALS) or header_key(name) in TOTALS
+
+    title = tuple(cell for cell in header if cell)
+    kept = [row for row in rows if not title or tuple(cell for cell in row.cells if cell) != title]
+    notes = []
+    if repeated := len(rows) - len(kept):
+        notes.append(f"the header is repeated {repeated} times below, which is left out")
+    end = len(kept)
+    while end > 1 and is_total(kept[end - 1]):
+        end -= 1
+    if end < len(kept):
+        told = [f"{', '.join(filter(None, row.cells))!r} (line {row.line})" for row in kept[end:]]
+        notes.append(f"left out as no pictures: {shortened(told, 3)}")
+    return kept[:end], notes

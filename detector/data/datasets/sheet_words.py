@@ -1,0 +1,91 @@
+"""Words in the headers and cells of spreadsheets, in the languages in which people write them."""
+
+import re
+import unicodedata
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# Headers in lower case without blanks and punctuation, the most specific first.
+PICTURE = _words("""
+    file filename filepath fname path fullpath imagepath imgpath imagefile imgfile imagefilename imagename
+    imgname image images img picture photo pic frame imageurl imageuri gcsuri uri url name imageindex
+    imageid imgid id bild bilddatei bildname bildpfad datei dateiname dateipfad pfad foto aufnahme
+    rowlabels zeilenbeschriftungen fichier nomfichier nomdufichier chemin imagen archivo ruta nombre
+    imagem arquivo caminho immagine nomefile файл имяфайла изображение путь имя 图片 图像 文件
+    文件名 路径 圖片 画像 画像名 ファイル ファイル名 이미지 파일 파일명
+""")
+LABELS = _words("""
+    labels label tags tag classes class classname classnames labelname labelnames category categories
+    categoryname annotation annotations choice choices findinglabels regionattributes target targets
+    object objects species breed defect defects scientificname commonname
+    taxon taxonname answer answers antwort antworten response keywords keyword
+    stichwort stichworte diagnosis type finding findings classid labelid categoryid klasse klassen
+    kategorie kategorien fehler fehlerart defekt defekte merkmale schlagwort schlagworte schlagwörter
+    etikett etiketten beschriftung classe étiquette étiquettes etiquette catégorie catégories défaut
+    défauts clase clases etiqueta etiquetas categoría categoria categorías categorias defecto defectos
+    classi etichetta etichette difetto difetti rótulo rótulos класс классы метка метки категория теги
+    дефект 标签 标记 类别 類別 分类 缺陷 ラベル クラス 分類 タグ 라벨 레이블 클래스 분류 태그
+""")
+UNKNOWN = ("unknown", "unsure", "unbekannt")
+CONFIRMED = ("confidence", "verified", "present", "value")  # beside a class in each line, as of Open Images
+CORNERS = (
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("x0", "y0", "x1", "y1"),
+    ("left", "top", "right", "bottom"),
+    ("minx", "miny", "maxx", "maxy"),
+    ("bboxx1", "bboxy1", "bboxx2", "bboxy2"),
+    ("bboxxmin", "bboxymin", "bboxxmax", "bboxymax"),
+    ("roix1", "roiy1", "roix2", "roiy2"),
+)
+CORNER_AND_SIZE = (
+    ("x", "y", "w", "h"),
+    ("bboxx", "bboxy", "bboxw", "bboxh"),
+    ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
+    ("left", "top", "width", "height"),
+)
+YES = {*_words("1 1.0 x ✓ ✔ ✗ true yes y t ja j wahr oui vrai si sí sim да vero checked ☑ ✅ 是")}
+NO = {"", *_words("0 0.0 false no n f nein falsch non faux não нет - nan falso unchecked ☐ ❌ 否")}
+MAYBE = {"?", "-1", "-1.0"}  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
+
+# Words in the header of a column that is about the picture or the work on it, not about what it shows.
+_ABOUT = {
+    *_words("""
+    who wer qui quién user username annotator annotated worker labeler labeller tagger tagged labeled
+    author autor auteur photographer fotograf fotografin assignee person by von durch initials kürzel team
+    operator inspector owner name names prüfer prüferin bearbeiter bearbeiterin email mail role date datum
+    fecha day time timestamp zeit uhrzeit zeitstempel created updated modified erstellt geändert year jahr
+    month monat age alter camera kamera device gerät location ort standort place lieu lugar gps lat lon
+    lng latitude longitude site city stadt halle room raum source quelle license lizenz copyright batch
+    charge width height size breite höhe größe status state statut estado note notes comment comments
+    kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks notiz notizen
+    description beschreibung commentaire comentario priority priorität id
+""")
+}
+# And of a column of yes and no that is not that of a class.
+_REVIEWED = {*_words("reviewed checked verified validated approved done ok geprüft fertig erledigt")}
+TOTALS = {*_words("total totals grandtotal sum count summe gesamt gesamtergebnis anzahl")}
+_BLANK = ("(blank)", "(leer)", "(vide)", "(en blanco)")  # of a pivot table of Excel: lines without a label
+PIVOT = ("columnlabels", "spaltenbeschriftungen", "étiquettesdecolonnes", "etiquetasdecolumna")
+
+
+def header_key(text: str) -> str:
+    """A header without capitals, blanks and punctuation, as the words above are."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text)).casefold()
+
+
+def words_of(header: str) -> set[str]:
+    return {*re.findall(r"[^\W\d_]+", unicodedata.normalize("NFC", header).casefold())}
+
+
+def is_about(header: str) -> bool:
+    """Whether a column is about the picture or the work on it: who tagged it, when, with what remarks."""
+    return bool(words_of(header) & (_ABOUT | _REVIEWED)) or is_no_class(header)
+
+
+def is_no_class(header: str) -> bool:
+    """Whether a column of yes and no, or of counts, cannot be that of a class: `Reviewed`, `Grand Total`."""
+    return header.casefold() in _BLANK or header_key(header) in _REVIEWED | TOTALS
