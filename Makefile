@@ -43,7 +43,7 @@ datasets/toybox/proposals.npz: | datasets/toybox
 voc07: $(SETUP)  ## check the files of VOC 2007, train and test RECIPE, compare with published results (docs/voc.md)
 	$(RUN) tools/voc07.py --config-file $(RECIPE) $(KEYS)
 
-test: $(SETUP_DEV)  ## run the tests except the slow ones, on all cores; GPU tests are left out without a GPU
+test: $(SETUP_DEV)  ## run the tests except the slow ones, on all cores; GPU tests are skipped without a GPU
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --dist worksteal -m "not slow and not chaos"
 
 test-all: $(SETUP_DEV)  ## run all tests, also the slow ones, except those of make chaos
