@@ -29,10 +29,11 @@ _AGAIN = "run `detector test` again, or remove the file"
 def choose(test_set: AnnotatedImages, detections: Sequence[Detections]) -> list[Threshold]:
     """Thresholds from the detections in all images of the test split; see :func:`choose_thresholds`."""
     labels, indices = torch.from_numpy(test_set.all_labels()), range(len(test_set))  # (N, C) bool
-    unknown = [test_set.unknown(index) for index in indices]
-    known = [torch.ones_like(labels[0]) if row is None else ~row for row in unknown]
+    known = torch.ones(1, dtype=torch.bool).expand(labels.shape)  # in no memory
+    if len(labels) and test_set.unknown(0) is not None:  # then there are some of every image
+        known = torch.stack([~row for index in indices if (row := test_set.unknown(index)) is not None])
     truth = [test_set.annotation(index) for index in indices]
-    return choose_thresholds(detections, truth, labels, torch.stack(known))
+    return choose_thresholds(detections, truth, labels, known)
 
 
 def encode(chosen: Sequence[Threshold], class_names: Sequence[str], weights_sha256: str) -> bytes:

@@ -25,8 +25,8 @@ from detector.utils.distributed import gather, is_main, rank, sync_errors, world
 from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
-from detector.utils.progress import progress_bar
 from detector.utils.lazy import Lazy
+from detector.utils.progress import progress_bar
 from detector.utils.records import ImageRecords, append_record, read_records
 from detector.utils.workers import WorkerLost, map_in_processes
 
