@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from random_run import make_run
 
 import detector
@@ -70,5 +71,6 @@ def test_the_cache_is_where_caches_of_the_user_are(monkeypatch: pytest.MonkeyPat
 
 
 def test_predict_takes_a_name(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", "toybox_demo", "a.jpg"]) == 2
+    Image.fromarray(IMAGE).save("a.png")
+    assert main(["predict", "toybox_demo", "a.png", "--output", "found"]) == 2
     assert "the weights toybox_demo are not in" in capsys.readouterr().err
