@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from torch import Tensor
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.evaluation.summary import encode_json
 from detector.evaluation.thresholds import FALLBACK, Threshold, choose_thresholds
+from detector.inference.zoo import released
 from detector.structures import Detections
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import file_digest, read_json, reading
@@ -64,9 +66,12 @@ def read(folder: Path, class_names: Sequence[str], weights_sha256: str) -> list[
 
 
 def of_checkpoint(weights: Path, class_names: Sequence[str]) -> list[Threshold] | None:
-    """The thresholds that were chosen for a checkpoint, as :func:`read`."""
-    there = (weights.parent / FILE).is_file()
-    return read(weights.parent, class_names, file_digest(weights)) if there else None
+    """The thresholds that were chosen for a checkpoint: of its folder, as :func:`read`, or of its release."""
+    if (weights.parent / FILE).is_file():
+        return read(weights.parent, class_names, file_digest(weights))
+    if (known := released(weights)) is None:
+        return None
+    return [Threshold(known.thresholds[name], "boxes", math.nan) for name in class_names]
 
 
 def _threshold(name: str, row: Any) -> Threshold:
@@ -103,7 +108,8 @@ def describe(weights: Path, class_names: Sequence[str]) -> str:
     if chosen is None:
         folder = weights.parent.parent if weights.parent.name == "self_train" else weights.parent
         return f"a box scores more than {FALLBACK:g}; detector test {folder} chooses this for each class"
-    return f"{in_words(chosen, class_names)} ({weights.parent / FILE})"
+    path = weights.parent / FILE
+    return f"{in_words(chosen, class_names)} ({path if path.is_file() else 'docs/model_zoo.md'})"
 
 
 def in_words(chosen: Sequence[Threshold], class_names: Sequence[str]) -> str:

@@ -20,9 +20,31 @@ class Weights(NamedTuple):
 
     sha256: str
     recipe: str  # the command that trains such a detector
+    thresholds: Mapping[str, float]  # of each class, the score above which a box is shown
 
 
-ZOO: Mapping[str, Weights] = MappingProxyType({})
+_RECIPE = "detector train configs/toybox_pcl.yaml --to detector"
+_TOYBOX = "bird", "car", "fish", "flower", "house", "robot"
+
+ZOO: Mapping[str, Weights] = MappingProxyType(
+    {
+        "toybox_pcl": Weights(
+            "86132854b6b4bc28b87c9d677dd3d98a5bd7d662281ea6b4a7b924e687e501fc",
+            f"{_RECIPE} SOLVER.MAX_ITER 4400",
+            dict(zip(_TOYBOX, (0.42, 0.49, 0.49, 0.50, 0.57, 0.61), strict=True)),
+        ),
+        "toybox_faster_rcnn": Weights(
+            "e33b43a2b0b505d73be09dfd6ed342f04ff5bf90962a8f432d0af89f81bdfc45",
+            f"{_RECIPE} SOLVER.MAX_ITER 4400",
+            dict(zip(_TOYBOX, (0.66, 0.76, 0.83, 0.78, 0.84, 0.81), strict=True)),
+        ),
+        "toybox_fcos": Weights(
+            "1f26a2099ae1f6db5858bedd6fe6bf918cf5c59e498a12ef08dbf3f6135fd3ab",
+            f"{_RECIPE} SELF_TRAIN.DETECTOR fcos SELF_TRAIN.MAX_ITER 1200",
+            dict(zip(_TOYBOX, (0.3, 0.3, 0.3, 0.3, 0.3, 0.3), strict=True)),
+        ),
+    }
+)
 
 
 def cache_folder() -> Path:
@@ -30,6 +52,11 @@ def cache_folder() -> Path:
     if own := os.environ.get(CACHE):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "detector"
+
+
+def released(path: Path) -> Weights | None:
+    """What is known of a file that :func:`find_weights` returned for a name; None: it is of no release."""
+    return ZOO.get(path.stem) if path.parent == cache_folder() else None
 
 
 def find_weights(name: str | Path) -> Path:

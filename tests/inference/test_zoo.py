@@ -1,16 +1,20 @@
 """Trained weights by name."""
 
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from random_run import make_run
 
 import detector
 from detector.commands.main import main
+from detector.data.toybox import CLASSES
 from detector.inference import zoo
+from detector.inference.thresholds import find_thresholds
 from detector.utils.errors import DataError
 from detector.utils.files import file_digest
 
@@ -25,7 +29,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cache(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a zoo of one name."""
-    known = zoo.Weights(file_digest(weights), "detector train toybox_pcl")
+    names = detector.load(weights, "cpu").class_names
+    thresholds = {name: 0.2 + label / 10 for label, name in enumerate(names)}
+    known = zoo.Weights(file_digest(weights), "detector train toybox_pcl", thresholds)
     monkeypatch.setattr(zoo, "ZOO", {"toybox_demo": known})
     monkeypatch.setenv(zoo.CACHE, str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -35,8 +41,32 @@ def cache(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def test_a_name_is_the_file_in_the_cache(weights: Path, cache: Path) -> None:
     shutil.copy(weights, cache / "toybox_demo.pt")
-    found, expected = (detector.load(each, "cpu")(IMAGE) for each in ("toybox_demo", weights))
+    options = {"device": "cpu", "score_threshold": None}
+    found, expected = (detector.load(each, **options)(IMAGE) for each in ("toybox_demo", weights))
+    assert len(found) > 0
     assert found == expected
+
+
+def test_boxes_are_shown_above_the_thresholds_of_the_release(
+    weights: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path(shutil.copy(weights, cache / "toybox_demo.pt"))
+    with caplog.at_level("INFO", "detector"):
+        names = detector.load("toybox_demo", "cpu").class_names
+    values = [0.2 + label / 10 for label in range(len(names))]
+    assert find_thresholds(path, names).tolist() == pytest.approx(values)
+    assert f"{names[1]} 0.30" in caplog.text
+    assert "docs/model_zoo.md" in caplog.text
+    elsewhere = shutil.copy(weights, cache.parent / "toybox_demo.pt")
+    assert set(find_thresholds(Path(elsewhere), names).tolist()) == {torch.tensor(0.3).item()}
+
+
+def test_all_names_have_a_checksum_and_thresholds() -> None:
+    for known in zoo.ZOO.values():
+        assert re.fullmatch("[0-9a-f]{64}", known.sha256)
+        assert tuple(known.thresholds) == CLASSES
+        assert all(0 < value < 1 for value in known.thresholds.values())
+        assert known.recipe.startswith("detector train ")
 
 
 def test_a_missing_file_is_an_error_that_says_where_to_put_it(cache: Path) -> None:
