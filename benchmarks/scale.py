@@ -98,11 +98,11 @@ def image_average_precision(folder: Path, count: int, generator: np.random.Gener
 
 
 PARTS = {
-    tables: (2000, 10_000),
-    writing_proposals: (2000, 10_000),
-    test_results: (500, 2000),
-    average_precision: (5000, 20_000),
-    image_average_precision: (5000, 20_000),
+    tables: (2000, 8000),
+    writing_proposals: (1000, 4000),
+    test_results: (300, 1200),
+    average_precision: (5000, 12_000),
+    image_average_precision: (5000, 12_000),
 }
 
 
