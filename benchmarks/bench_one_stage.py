@@ -1,17 +1,21 @@
-"""Times exported students on one core with ONNX Runtime, beside torchvision's SSDLite320 exported alike.
+"""Times students at 320 x 320 pixels, exported on one core or as they are on a GPU, beside SSDLite320.
 
     python benchmarks/bench_one_stage.py FOLDER [--repeats N]
+    python benchmarks/bench_one_stage.py FOLDER --device cuda
 
-Each network takes one uint8 image of 320 x 320 pixels and gives boxes above a score of 0.3 after NMS.
+Each network takes uint8 images of 320 x 320 pixels and gives boxes above a score of 0.3 after NMS.
 Weights are random, so hardly a box is left: what is timed is the network and its proposals. 5 classes;
-the students have EfficientNet-lite0. Networks take turns, and the fastest of the repeats of each counts, in
-CPU seconds of this process with one thread. The files go to FOLDER, and are not made again. Writes
-benchmarks/results/one_stage_cpu.json.
+the students have EfficientNet-lite0. Networks take turns, and the fastest of the repeats of each counts.
+
+On the CPU: one image, exported, in CPU seconds of this process with one thread. The files go to FOLDER, and
+are not made again. On a GPU: batches of 1 and 16 images that are there already, in float32 and fp16, not
+exported. Writes benchmarks/results/one_stage_{cpu,gpu}.json.
 """
 
 import argparse
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,17 +25,20 @@ import onnxruntime
 import torch
 from measure import report
 from torch import Tensor, nn
-from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn, ssdlite320_mobilenet_v3_large
 
 from detector.commands.export import make_network
-from detector.config import load_cfg
+from detector.config import Settings, load_cfg
+from detector.engine.precision import Precision
 from detector.inference.export import save_program
 from detector.inference.exported_student import INPUTS, OUTPUTS, export_student, pad_images
 from detector.inference.quantize import quantize_onnx
 from detector.layers import batched_nms
-from detector.self_training.build import build_student
+from detector.self_training.build import build_student, build_student_postprocess
+from detector.self_training.scoring import score_batch
 
 SIDE, THRESHOLD, CLASSES = 320, 0.3, 5
+PRECISIONS = "float32", "fp16"
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,15 @@ class Row:
     parameters_million: float
     megabytes: float  # of the file
     ms: float  # of an image
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class GPURow:
+    case: str
+    precision: str
+    batch: int
+    ms: float  # of a batch
     images_per_second: float
 
 
@@ -69,15 +85,49 @@ class SSDLite(nn.Module):
         return boxes[keep], scores[keep], labels[keep], torch.zeros_like(labels[keep])
 
 
-def students() -> dict[str, nn.Module]:
-    """The networks by name."""
+def students() -> dict[str, Settings]:
+    """The configs of the students by name."""
     shared = ("SELF_TRAIN.SIZES", (SIDE,), "TEST.SCORE_THRESHOLD", THRESHOLD)
     made = {}
     for kind, channels in (("fcos", 64), ("fcos", 128), ("faster_rcnn", 128), ("faster_rcnn", 256)):
         words = ("SELF_TRAIN.DETECTOR", kind, "SELF_TRAIN.CHANNELS", channels, *shared)
-        cfg = load_cfg("photos_pcl_lite0", words)
-        made[f"{kind}, {channels} channels"] = make_network(build_student(cfg, pretrained=False).eval())
+        made[f"{kind}, {channels} channels"] = load_cfg("photos_pcl_lite0", words)
     return made
+
+
+def on_a_gpu(device: torch.device, repeats: int) -> list[GPURow]:
+    images = [torch.randint(256, (3, SIDE, SIDE)).byte().to(device) for _ in range(16)]
+    calls: dict[str, Callable[[list[Tensor], Precision], object]] = {}
+    for name, cfg in students().items():
+        model, postprocess = build_student(cfg, pretrained=False), build_student_postprocess(cfg.test)
+        model.eval().to(device)
+
+        def find(batch, precision, model=model, postprocess=postprocess):
+            names = [""] * len(batch)
+            return [*map(postprocess, score_batch(model, batch, names, device=device, precision=precision))]
+
+        calls[name] = find
+    for build in (ssdlite320_mobilenet_v3_large, fasterrcnn_mobilenet_v3_large_320_fpn):
+        model = build(weights=None, weights_backbone=None, num_classes=CLASSES + 1).eval().to(device)
+
+        def run(batch, precision, model=model):
+            with precision.autocast():
+                return model([image.float() / 255 for image in batch])
+
+        calls[f"torchvision {build.__name__}"] = run
+    seconds: dict[tuple[str, str, int], float] = {}
+    with torch.no_grad():
+        for _ in range(repeats):
+            for name, call in calls.items():
+                for precision in PRECISIONS:
+                    for batch in (1, 16):
+                        torch.cuda.synchronize()
+                        begin = time.perf_counter()
+                        call(images[:batch], Precision(precision, device))
+                        torch.cuda.synchronize()
+                        key, passed = (name, precision, batch), time.perf_counter() - begin
+                        seconds[key] = min(passed, seconds.get(key, passed))
+    return [GPURow(*key, 1e3 * best, key[2] / best) for key, best in seconds.items()]
 
 
 def make_session(path: Path) -> onnxruntime.InferenceSession:
@@ -100,16 +150,24 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("folder", type=Path)
     folder, repeats = (options := parser.parse_args()).folder, options.repeats
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    if options.device == "cuda":
+        device = torch.device("cuda")
+        report("one_stage", device, on_a_gpu(device, repeats))
+        return
     images = [torch.randint(256, (3, SIDE, SIDE)).byte() for _ in range(8)]
     padded = [zip(INPUTS, pad_images([image]), strict=True) for image in images]
     inputs = [{name: each.numpy() for name, each in pairs} for pairs in padded]
     sessions, sizes, parameters = {}, {}, {}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, network in {**students(), "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
+    networks: dict[str, nn.Module] = {
+        name: make_network(build_student(cfg, pretrained=False).eval()) for name, cfg in students().items()
+    }
+    for name, network in {**networks, "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
         path, small = (folder / f"{name.replace(', ', '_')}{suffix}" for suffix in (".onnx", "_int8.onnx"))
         if not small.exists():
             export(network, path)

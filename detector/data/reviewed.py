@@ -135,8 +135,13 @@ def training_labels(
     reviewed: Mapping[str, ReviewedBoxes],
     hints: Mapping[str, Hints] = MappingProxyType({}),
 ) -> np.ndarray:
-    """(N, C) bool: whether the image shows the class, as its tags, hints and reviewed boxes say."""
-    labels = dataset.all_labels().copy()
+    """(N, C) bool: whether the image shows the class, as its tags, hints and reviewed boxes say.
+
+    Without hints and reviewed boxes it is the array of the data set, which must not be changed.
+    """
+    labels = dataset.all_labels()
+    if reviewed or hints:
+        labels = labels.copy()
     for row, image_id in enumerate(dataset.image_ids):
         if image_id in hints:
             labels[row, hints[image_id].classes.numpy()] = True
@@ -152,12 +157,12 @@ def label_counts(
 ) -> dict[str, tuple[int, int]]:
     """How many images show each class, by :func:`training_labels`, and how many are known not to show it."""
     shown = training_labels(dataset, reviewed, hints)
-    absent = ~shown
+    absent = len(shown) - shown.sum(axis=0)  # (C,)
     for row, image_id in enumerate(dataset.image_ids):
         known = reviewed.get(image_id)
         if (unknown := dataset.unknown(row)) is not None and not (known and known.complete):
-            absent[row] &= ~unknown.numpy()
-    counts = zip(shown.sum(axis=0).tolist(), absent.sum(axis=0).tolist(), strict=True)
+            absent -= unknown.numpy() & ~shown[row]
+    counts = zip(shown.sum(axis=0).tolist(), absent.tolist(), strict=True)
     return dict(zip(dataset.class_names, counts, strict=True))
 
 

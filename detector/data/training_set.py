@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -11,6 +12,8 @@ from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.proposals import Proposals
 from detector.data.reviewed import label_counts, training_labels
 from detector.structures import Hints, ReviewedBoxes, TeacherBoxes
+
+_TOGETHER = 4096  # images whose tags are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,12 @@ def changed_data(before: object, now: Mapping[str, str]) -> str:
 
 def _hashed_tags(dataset: AnnotatedImages) -> str:
     tags, unknown = dataset.all_labels(), (dataset.unknown(i) for i in range(len(dataset)))
+    digest = hashlib.sha256(b"b'")  # of the repr of all their bytes, of which not all are made at once
+    for start in range(0, len(tags), _TOGETHER):
+        digest.update(repr(tags[start : start + _TOGETHER].tobytes())[2:-1].encode())
+    digest.update(b"'\n")
     rows = (row.tolist() for row in unknown if row is not None)
-    return _hashed(int(tags.sum()), (tags.tobytes(), *rows))
+    return _hashed(int(tags.sum()), rows, digest)
 
 
 def _contents(
@@ -130,8 +137,9 @@ def _contents(
         yield image_id, *(value.tolist() if isinstance(value, Tensor) else value for value in values)
 
 
-def _hashed(count: int, parts: Iterable[object]) -> str:
-    digest = hashlib.sha256()
+def _hashed(count: int, parts: Iterable[object], digest: Any = None) -> str:
+    """The count, and a hash of the parts, or of what the digest has seen and the parts."""
+    digest = digest or hashlib.sha256()
     for part in parts:
         digest.update(f"{part!r}\n".encode())
     return f"{count}, sha256 {digest.hexdigest()}"

@@ -2,7 +2,7 @@
 
 import colorsys
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -62,11 +62,20 @@ def choose_images(detections: Sequence[Detections], num_classes: int, count: int
     These are the most confident detections, correct or not. Images without detections come last.
     """
     best: list[dict[int, float]] = [{} for _ in range(num_classes)]  # image index to highest score
+    if not count:
+        return []
     for index, image in enumerate(detections):
         for score, label in zip(image.scores.tolist(), image.labels.tolist(), strict=True):
             best[label].setdefault(index, score)  # scores descend
-    rankings = [sorted(scores, key=lambda index: -scores[index]) for scores in best]
-    return list(dict.fromkeys([*in_turns(rankings), *range(len(detections))]))[:count]
+            if len(best[label]) > 2 * count:  # the others of the class are not chosen, however many come
+                best[label] = {i: best[label][i] for i in sorted(_ranked(best[label])[:count])}
+    rankings = [_ranked(scores)[:count] for scores in best]
+    return list(dict.fromkeys([*in_turns(rankings), *range(min(count, len(detections)))]))[:count]
+
+
+def _ranked(scores: Mapping[int, float]) -> list[int]:
+    """The indices by descending score; those of equal scores as they come."""
+    return sorted(scores, key=lambda index: -scores[index])
 
 
 def write_pictures(

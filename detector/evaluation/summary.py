@@ -19,7 +19,7 @@ import torch
 from detector.structures import Detections
 from detector.utils.errors import DataError
 from detector.utils.files import atomic_write
-from detector.utils.npz import open_npz, pick
+from detector.utils.npz import Pieces, open_npz, pick, write_npz
 
 _COLUMNS = {
     "AP50": "mAP50",
@@ -110,17 +110,21 @@ def encode_json(content: dict) -> bytes:
 
 
 def encode_detections(detections: Sequence[Detections]) -> bytes:
-    """The content of a file with the detections of all images, in their order."""
-    none = Detections("", torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
-    images = [*detections, none]  # gives shapes and dtypes if there are no images
-    buffer = BytesIO()
-    np.savez(
+    """The content of a file with the detections of all images, in their order; reads them several times."""
+    ids, counts = [], []
+    for image in detections:
+        ids.append(image.image_id)
+        counts.append(len(image))
+    total, buffer = sum(counts), BytesIO()
+    write_npz(
         buffer,
-        image_ids=np.array([image.image_id for image in detections], dtype=np.str_),
-        counts=np.array([len(image) for image in detections], dtype=np.int64),
-        boxes=torch.cat([image.boxes for image in images]).numpy(),
-        scores=torch.cat([image.scores for image in images]).numpy(),
-        labels=torch.cat([image.labels for image in images]).numpy(),
+        {
+            "image_ids": np.array(ids, dtype=np.str_),
+            "counts": np.array(counts, dtype=np.int64),
+            "boxes": Pieces((total, 4), np.dtype(np.float32), (image.boxes.numpy() for image in detections)),
+            "scores": Pieces((total,), np.dtype(np.float32), (image.scores.numpy() for image in detections)),
+            "labels": Pieces((total,), np.dtype(np.int64), (image.labels.numpy() for image in detections)),
+        },
     )
     return buffer.getvalue()
 

@@ -45,21 +45,37 @@ def choose_thresholds(
     boxed = torch.tensor([truth is not None for truth in annotations], dtype=torch.bool)
     truths = [truth for truth in annotations if truth is not None]
     found = [image for image, has_boxes in zip(detections, boxed.tolist(), strict=True) if has_boxes]
-    measured, chosen = ranked_hits(found, truths, labels.shape[1]), []
+    measured, by_class, chosen = ranked_hits(found, truths, labels.shape[1]), _by_class(detections), []
     for label, (scores, is_tp, objects) in enumerate(measured):
-        own = [image.scores[image.labels == label].double().numpy() for image in detections]
-        tagged = tagged_hits(own, labels[:, label], known[:, label], ~boxed)
-        every, hits = np.append(scores, tagged[0]), np.append(is_tp, tagged[1])
+        rows, own = by_class.get(label, ([], []))
+        tags = labels[rows, label], known[rows, label], ~boxed[rows]
+        tagged_scores, tagged_chances, per_image = tagged_hits(own, *tags)
+        expected = per_image * int((labels[:, label] & known[:, label] & ~boxed).sum())
+        every, hits = np.append(scores, tagged_scores), np.append(is_tp, tagged_chances)
         ranking = np.argsort(-every, kind="stable")
-        rule = "boxes" if objects >= tagged[2] else "tags"
-        chosen.append(best_threshold(every[ranking], hits[ranking], objects + tagged[2], rule))
+        rule = "boxes" if objects >= expected else "tags"
+        chosen.append(best_threshold(every[ranking], hits[ranking], objects + expected, rule))
     return chosen
+
+
+def _by_class(detections: Sequence[Detections]) -> dict[int, tuple[list[int], list[np.ndarray]]]:
+    """Of each class the images where it is found, and its scores (D,) in each of them."""
+    found: dict[int, tuple[list[int], list[np.ndarray]]] = {}
+    for row, image in enumerate(detections):
+        labels, scores = image.labels.numpy(), image.scores.numpy()
+        order = np.argsort(labels, kind="stable")
+        classes, starts = np.unique(labels[order], return_index=True)
+        for label, own in zip(classes.tolist(), np.split(scores[order], starts[1:]), strict=False):
+            rows, of_class = found.setdefault(label, ([], []))
+            rows.append(row)
+            of_class.append(own)
+    return found
 
 
 def tagged_hits(
     scores: Sequence[np.ndarray], tags: Tensor, known: Tensor, wanted: Tensor
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Estimate true positives of one class from tags: scores and hits (D,), and the number of objects.
+    """Estimate true positives of one class from tags: scores and hits (D,), objects of a tagged image.
 
     An image with the tag is expected to hold as many objects as, on average, detections score more than half
     of the best of their image. Its best detections count as true positives up to that number: of 1.4 objects
@@ -67,7 +83,8 @@ def tagged_hits(
     left out.
 
     Args:
-        scores: (D,) of the detections of the class in each of N images, best first.
+        scores: (D,) of the detections of the class in each of N images, best first. An image without any may
+            be left out.
         tags: (N,) bool, whether an image is tagged with the class.
         known: (N,) bool.
         wanted: (N,) bool, the images to evaluate; the others only count for the mean number of objects.
@@ -84,7 +101,7 @@ def tagged_hits(
     ]
     every = np.concatenate([np.zeros(0), *(own for own, _ in told)])
     hits = np.concatenate([np.zeros(0), *(chances for _, chances in told)])
-    return every, hits, per_image * int((tags & known & wanted).sum())
+    return every, hits, per_image
 
 
 def best_threshold(scores: np.ndarray, hits: np.ndarray, objects: float, rule: str) -> Threshold:

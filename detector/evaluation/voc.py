@@ -1,9 +1,10 @@
 """Average precision as PASCAL VOC defines it, CorLoc, and average precision of image-level labels.
 
-AP is computed in one pass over flat arrays of the boxes of all images and classes.
+Detections, annotations and scores are read in order, some thousand images at a time, so they may be made when
+they are asked for (detector/utils/lazy.py). What is kept of a detection is its score and whether it is right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from detector.structures import Annotation, Detections, box_iou
+
+_TOGETHER = 4096  # images that are read at a time
 
 
 def voc_ap(
@@ -39,7 +42,7 @@ def voc_ap(
         ValueError: the image ids differ, or a label is not in [0, C).
     """
     ranked = ranked_hits(detections, annotations, num_classes, iou_threshold)
-    return np.array([_average_precision(ranking.is_tp, ranking.objects, eleven_point) for ranking in ranked])
+    return average_precisions(ranked, eleven_point=eleven_point)
 
 
 def precision_recall(
@@ -73,7 +76,43 @@ def ranked_hits(
     iou_threshold: float = 0.5,
 ) -> list[RankedHits]:
     """The true positives of each class, matched as :func:`voc_ap` says."""
-    detections = in_order_of(annotations, detections)
+    wanted = [annotation.image_id for annotation in annotations]
+    if len(set(wanted)) < len(wanted) or [image.image_id for image in detections] != wanted:
+        detections = in_order_of(annotations, detections)
+    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(num_classes)]
+    objects = np.zeros(num_classes, np.int64)
+    for start in range(0, len(annotations), _TOGETHER):
+        images = slice(start, start + _TOGETHER)
+        labels, scores, is_tp, true_labels = _match(
+            detections[images], annotations[images], num_classes, iou_threshold
+        )
+        objects += np.bincount(true_labels, minlength=num_classes)
+        order = np.argsort(labels, kind="stable")
+        ends = np.searchsorted(labels[order], np.arange(1, num_classes))
+        for own, rows in zip(found, np.split(order, ends), strict=True):
+            own.append((scores[rows], is_tp[rows]))
+    ranked = []
+    for own, count in zip(found, objects.tolist(), strict=True):
+        every = np.concatenate([np.zeros(0), *(scores for scores, _ in own)])
+        hits = np.concatenate([np.zeros(0, bool), *(is_tp for _, is_tp in own)])
+        ranking = np.argsort(-every, kind="stable")
+        ranked.append(RankedHits(every[ranking], hits[ranking], count))
+        own.clear()
+    return ranked
+
+
+def average_precisions(ranked: Sequence[RankedHits], *, eleven_point: bool = False) -> np.ndarray:
+    """:func:`voc_ap` of the detections of each class."""
+    return np.array([_average_precision(ranking.is_tp, ranking.objects, eleven_point) for ranking in ranked])
+
+
+def _match(
+    detections: Sequence[Detections],
+    annotations: Sequence[Annotation],
+    num_classes: int,
+    iou_threshold: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, scores, hits (D,) of the detections that count, by descending score; labels (G,) of objects."""
     scores = _concatenate([image.scores for image in detections])  # (D,)
     ranking = np.argsort(-scores, kind="stable")
     found_group, found_boxes = (rows[ranking] for rows in _flatten(detections, num_classes))  # (D,), (D, 4)
@@ -90,11 +129,9 @@ def ranked_hits(
     is_tp[first[taken >= 0]] = True
     counts = np.append(~difficult, True)[match]  # index -1, no match: a false positive
     counts &= is_tp | (crowd_match < 0)
-    found_label, true_label = found_group % num_classes, true_group[~difficult] % num_classes
-    objects = np.bincount(true_label, minlength=num_classes).tolist()
-    rows = [counts & (found_label == label) for label in range(num_classes)]
-    scores = scores[ranking]
-    return [RankedHits(scores[own], is_tp[own], count) for own, count in zip(rows, objects, strict=True)]
+    scores = torch.cat([image.scores for image in detections]).numpy()[ranking]  # float32, if they were
+    labels = (found_group % num_classes)[counts]
+    return labels, scores[counts], is_tp[counts], true_group[~difficult] % num_classes
 
 
 def corloc(
@@ -152,14 +189,37 @@ def image_ap(
         raise ValueError(f"{len(scores)} images have scores and {len(labels)} labels, expected one of each")
     if not scores:
         raise ValueError("there are no images, expected scores and labels of at least one")
-    ranking = np.argsort(-torch.stack(list(scores)).double().numpy(), axis=0, kind="stable")  # (N, C)
-    shown = np.take_along_axis(torch.stack(list(labels)).double().numpy(), ranking, axis=0)  # (N, C) 0/1
-    counted = np.ones_like(shown)
-    if unknown is not None:
-        counted -= np.take_along_axis(torch.stack(list(unknown)).double().numpy(), ranking, axis=0)
-    precision = np.cumsum(shown, axis=0) / np.maximum(np.cumsum(counted, axis=0), 1)  # (N, C)
-    with np.errstate(invalid="ignore"):
-        return (precision * shown).sum(axis=0) / shown.sum(axis=0)  # 0 / 0 is nan
+
+    def keys() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Of some thousand images at a time sort keys, whether they are shown and counted, (N, C) each."""
+        for start in range(0, len(scores), _TOGETHER):
+            images = slice(start, start + _TOGETHER)
+            values = torch.stack(list(scores[images])).double().numpy()
+            shown = torch.stack(list(labels[images])).bool().numpy()
+            counted = np.ones_like(shown)
+            if unknown is not None:
+                counted = ~torch.stack(list(unknown[images])).bool().numpy()
+            # numpy sorts complex numbers by the real part, equal ones by the imaginary part.
+            yield -values + 1j * np.arange(start, start + len(values))[:, None], shown, counted
+
+    num_classes = len(scores[0])
+    found: list[list[np.ndarray]] = [[] for _ in range(num_classes)]
+    for key, shown, _ in keys():
+        for label in np.flatnonzero(shown.any(axis=0)):
+            found[label].append(key[shown[:, label], label])
+    positives = [np.sort(np.concatenate(own)) if own else np.zeros(0, complex) for own in found]
+    before = [np.zeros(len(own) + 1, np.int64) for own in positives]  # counted images between two positives
+    for key, _, counted in keys():
+        for column, own in enumerate(positives):
+            if len(own):
+                places = np.searchsorted(own, key[counted[:, column], column])
+                before[column] += np.bincount(places, minlength=len(own) + 1)
+    ap = np.full(num_classes, np.nan)
+    for column, counts in enumerate(before):
+        if number := len(counts) - 1:
+            ranks = np.cumsum(counts)[:number]
+            ap[column] = (np.arange(1, number + 1) / np.maximum(ranks, 1)).mean()
+    return ap
 
 
 def in_order_of(annotations: Sequence[Annotation], results: Sequence) -> list:

@@ -20,6 +20,7 @@ from detector.inference.measured import stands_for
 from detector.inference.predictor import Predictor, WeakPredictor
 from detector.inference.results import ignored_keys, unreliable
 from detector.inference.thresholds import ScoreThreshold, describe, find_thresholds
+from detector.inference.zoo import find_weights
 from detector.modeling.build import build_postprocess
 from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, restore_network
@@ -43,7 +44,8 @@ def load(
     the run says, so that the scores are those of `detector.evaluate`.
 
     Args:
-        path: a run folder, or a checkpoint. Of a run folder with both a weak detector and the Faster R-CNN of
+        path: a run folder, a checkpoint, or the name of trained weights, "toybox_faster_rcnn"
+            (docs/model_zoo.md). Of a run folder with both a weak detector and the Faster R-CNN of
             self-training, the student, the latter is taken unless `detector test` measured the weak one to be
             better on the same ground-truth boxes; the log says which.
         device: "cpu", "cuda", or "auto": cuda where there is one.
@@ -127,13 +129,13 @@ def read_run(
 
 
 def find_checkpoint(path: str | Path, model: Model = "auto") -> Path:
-    """The checkpoint that a run folder, see :func:`choose_run`, or the path of a checkpoint stands for.
+    """The checkpoint that a run folder (:func:`choose_run`), the path of a checkpoint or a name stands for.
 
     Raises:
         FileNotFoundError: the folder is not a run folder, or its training has not finished.
-        UserError: the path is that of a config.
+        UserError: the path is that of a config. As :func:`find_weights`.
     """
-    file = choose_run(path, model)
+    file = choose_run(find_weights(path), model)
     if file.is_dir():
         file = file / "model_final.pt"
         if not file.is_file():

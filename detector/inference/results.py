@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from torch import Tensor
 
 from detector.config import KEYS, Settings, changed_keys, load_cfg
 from detector.config.keys import Result
@@ -13,13 +15,15 @@ from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc import VOCDataset
 from detector.evaluation.coco import coco_ap
 from detector.evaluation.summary import summarize
-from detector.evaluation.voc import corloc, image_ap, voc_ap
+from detector.evaluation.voc import average_precisions, corloc, image_ap, ranked_hits
 from detector.inference.image_results import ImageResult
 from detector.self_training.choose import agreement
 from detector.self_training.pseudo_set import find_pseudo_set
 from detector.structures import Annotation
 from detector.utils.config_files import run_folder
+from detector.utils.errors import shortened
 from detector.utils.files import archive_digest, file_digest, read_json
+from detector.utils.lazy import Lazy
 from detector.utils.outputs import OutputFolder
 
 _LEARNED = 0.1  # the image AP of a learned class covers so much of the way from chance to 1
@@ -89,9 +93,9 @@ def ignored_keys(overrides: Overrides, student: bool) -> str:
 
 
 def measure(
-    results: Sequence[ImageResult],
+    results: Lazy[ImageResult],
     test_set: AnnotatedImages,
-    train_results: Sequence[ImageResult],
+    train_results: Lazy[ImageResult],
     train_set: AnnotatedImages,
     with_coco: bool,
 ) -> dict[str, Any]:
@@ -103,17 +107,25 @@ def measure(
         train_results: of the images of the training split that have ground-truth boxes.
     """
     names, truth = train_set.class_names, annotations(test_set)
-    found, boxed = [results[i].detections for i in truth], list(truth.values())
-    labels = [test_set.labels(i) for i in range(len(test_set))]
-    unknown = [each for i in range(len(test_set)) if (each := test_set.unknown(i)) is not None]
-    best_boxes = [result.best_boxes for result in train_results]
+    rows, boxed, count = list(truth), list(truth.values()), len(test_set)
+    found = Lazy(lambda place: results[rows[place]].detections, len(rows))
+    unknown = Lazy(test_set.unknown, count) if count and test_set.unknown(0) is not None else None
+    ranked = ranked_hits(found, boxed, len(names))
     return summarize(
         names,
-        voc_ap(found, boxed, len(names)),
-        voc_ap(found, boxed, len(names), eleven_point=True),
-        corloc(best_boxes, list(annotations(train_set).values()), len(names)),
+        average_precisions(ranked),
+        average_precisions(ranked, eleven_point=True),
+        corloc(
+            train_results.map(lambda result: result.best_boxes),
+            list(annotations(train_set).values()),
+            len(names),
+        ),
         coco_ap(found, boxed, len(names)) if with_coco and truth else {},
-        image_ap([result.best_scores for result in results], labels, unknown or None),
+        image_ap(
+            results.map(lambda result: result.best_scores),
+            Lazy(test_set.labels, count),
+            cast(Lazy[Tensor] | None, unknown),  # of all images or of none
+        ),
     )
 
 
@@ -138,7 +150,7 @@ def image_label_warning(
     mean = metrics["image_mAP"]
     if not by_chance and (mean is None or mean >= LEARNED_WELL):
         return ""
-    worst = f", hardly better than by chance (in parentheses): {', '.join(by_chance)}" if by_chance else ""
+    worst = f", hardly better than by chance (in parentheses): {shortened(by_chance)}" if by_chance else ""
     faster = ", or let the backbone learn faster (SOLVER.BACKBONE_LR_FACTOR 1)" if backbone_factor < 1 else ""
     return (
         f"image AP is {mean:.0f}{worst}. Boxes are unreliable until labels are learned: train longer "

@@ -159,9 +159,8 @@ def test(
                 metrics |= describe_test(cfg, folder, weights, checkpoint, key)
                 metrics["truth"] = describe_truth(test_set, train_set)
                 metrics |= describe_student(cfg, weights.parent, train_set) if student else {}
-                write_figures(
-                    cfg, outputs, metrics, [result.detections for result in results], test_set, train_set
-                )
+                detections = results.map(lambda result: result.detections)
+                write_figures(cfg, outputs, metrics, detections, test_set, train_set)
                 remove_results(outputs.folder / "results", key)
         return outputs.folder, gather(metrics)[0]
 

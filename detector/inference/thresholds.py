@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from torch import Tensor
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.evaluation.summary import encode_json
 from detector.evaluation.thresholds import FALLBACK, Threshold, choose_thresholds
+from detector.inference.zoo import released
 from detector.structures import Detections
 from detector.utils.errors import DataError, shortened
 from detector.utils.files import file_digest, read_json, reading
@@ -29,10 +31,11 @@ _AGAIN = "run `detector test` again, or remove the file"
 def choose(test_set: AnnotatedImages, detections: Sequence[Detections]) -> list[Threshold]:
     """Thresholds from the detections in all images of the test split; see :func:`choose_thresholds`."""
     labels, indices = torch.from_numpy(test_set.all_labels()), range(len(test_set))  # (N, C) bool
-    unknown = [test_set.unknown(index) for index in indices]
-    known = [torch.ones_like(labels[0]) if row is None else ~row for row in unknown]
+    known = torch.ones(1, dtype=torch.bool).expand(labels.shape)  # in no memory
+    if len(labels) and test_set.unknown(0) is not None:  # then there are some of every image
+        known = torch.stack([~row for index in indices if (row := test_set.unknown(index)) is not None])
     truth = [test_set.annotation(index) for index in indices]
-    return choose_thresholds(detections, truth, labels, torch.stack(known))
+    return choose_thresholds(detections, truth, labels, known)
 
 
 def encode(chosen: Sequence[Threshold], class_names: Sequence[str], weights_sha256: str) -> bytes:
@@ -63,9 +66,12 @@ def read(folder: Path, class_names: Sequence[str], weights_sha256: str) -> list[
 
 
 def of_checkpoint(weights: Path, class_names: Sequence[str]) -> list[Threshold] | None:
-    """The thresholds that were chosen for a checkpoint, as :func:`read`."""
-    there = (weights.parent / FILE).is_file()
-    return read(weights.parent, class_names, file_digest(weights)) if there else None
+    """The thresholds that were chosen for a checkpoint: of its folder, as :func:`read`, or of its release."""
+    if (weights.parent / FILE).is_file():
+        return read(weights.parent, class_names, file_digest(weights))
+    if (known := released(weights)) is None:
+        return None
+    return [Threshold(known.thresholds[name], "boxes", math.nan) for name in class_names]
 
 
 def _threshold(name: str, row: Any) -> Threshold:
@@ -102,7 +108,8 @@ def describe(weights: Path, class_names: Sequence[str]) -> str:
     if chosen is None:
         folder = weights.parent.parent if weights.parent.name == "self_train" else weights.parent
         return f"a box scores more than {FALLBACK:g}; detector test {folder} chooses this for each class"
-    return f"{in_words(chosen, class_names)} ({weights.parent / FILE})"
+    path = weights.parent / FILE
+    return f"{in_words(chosen, class_names)} ({path if path.is_file() else 'docs/model_zoo.md'})"
 
 
 def in_words(chosen: Sequence[Threshold], class_names: Sequence[str]) -> str:

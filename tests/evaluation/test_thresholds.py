@@ -64,10 +64,10 @@ def test_tags_tell_how_many_of_the_best_count() -> None:
     # Of the tagged images, one has two detections above half of its best and one has one: 1.5 objects each.
     scores = [np.array([0.8, 0.6, 0.3]), np.array([0.9, 0.2]), np.array([0.7]), np.array([0.5])]
     tags, known = torch.tensor([True, True, False, False]), torch.tensor([True, True, True, False])
-    every, hits, objects = tagged_hits(scores, tags, known, torch.ones(4).bool())
+    every, hits, per_image = tagged_hits(scores, tags, known, torch.ones(4).bool())
     assert every.tolist() == [0.8, 0.6, 0.3, 0.9, 0.2, 0.7]
     assert hits.tolist() == pytest.approx([1, 0.5, 0, 1, 0.5, 0])
-    assert objects == pytest.approx(3)
+    assert per_image == pytest.approx(1.5)
 
 
 def test_boxes_decide_where_all_images_have_them_and_tags_where_none_has() -> None:

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.evaluation.voc import corloc, image_ap, voc_ap
+from detector.evaluation import voc
+from detector.evaluation.voc import corloc, image_ap, ranked_hits, voc_ap
 from detector.structures import Annotation, Detections
 
 
@@ -257,9 +258,10 @@ def random_case(seed):
 
 
 @pytest.mark.parametrize("eleven_point", [False, True])
-def test_agrees_with_the_reference_on_200_random_cases(eleven_point):
+def test_agrees_with_the_reference_on_200_random_cases(eleven_point, monkeypatch):
     informative = 0
     for seed in range(200):
+        monkeypatch.setattr(voc, "_TOGETHER", 1 + seed % 3)  # images
         detections, annotations = random_case(seed)
         ours = voc_ap(detections, annotations, 3, eleven_point=eleven_point)
         for label in range(3):
@@ -443,6 +445,44 @@ def test_image_ap_of_equal_scores_and_of_a_class_in_no_image():
     scores = [torch.tensor([0.5, 0.5])] * 2
     labels = [torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0])]
     np.testing.assert_array_equal(image_ap(scores, labels), [0.5, np.nan])
+
+
+@pytest.mark.parametrize("together", [1, 3, 4096])
+def test_image_ap_ranks_equal_scores_in_order_however_many_are_read_at_a_time(monkeypatch, together):
+    monkeypatch.setattr(voc, "_TOGETHER", together)
+    generator = np.random.default_rng(0)
+    scores = generator.integers(0, 4, (50, 3)) / 4
+    shown, unknown = generator.random((50, 3)) < 0.4, generator.random((50, 3)) < 0.2
+    shown &= ~unknown
+    expected = []
+    for label in range(3):
+        ranking = np.argsort(-scores[:, label], kind="stable")
+        hits = shown[ranking, label]
+        counted = np.maximum(np.cumsum(~unknown[ranking, label]), 1)
+        expected.append((np.cumsum(hits) / counted)[hits].mean())
+    tensors = (list(map(torch.from_numpy, each)) for each in (scores, shown, unknown))
+    np.testing.assert_allclose(image_ap(*tensors), expected)
+
+
+def test_what_ranks_and_hits_is_the_same_however_many_images_are_read_at_a_time(monkeypatch):
+    detections, annotations = map(list, zip(*(many_images(seed) for seed in range(30)), strict=True))
+    whole = ranked_hits(detections, annotations, 3)
+    monkeypatch.setattr(voc, "_TOGETHER", 4)
+    for first, second in zip(whole, ranked_hits(detections, annotations, 3), strict=True):
+        assert first.objects == second.objects > 0
+        np.testing.assert_array_equal(first.scores, second.scores)
+        np.testing.assert_array_equal(first.is_tp, second.is_tp)
+
+
+def many_images(seed):
+    """An image with detections of few different scores, and its objects."""
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(12, 2, generator=generator) * 20
+    boxes = torch.cat([corners, corners + 12], dim=1)
+    labels = torch.randint(0, 3, (12,), generator=generator)
+    scores = torch.randint(1, 4, (8,), generator=generator).sort(descending=True).values / 4
+    found = Detections(str(seed), boxes[:8], scores, labels[:8])
+    return found, annotation(str(seed), boxes[4:].tolist(), labels[4:].tolist())
 
 
 def test_image_ap_needs_an_image():

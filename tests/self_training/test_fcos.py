@@ -2,17 +2,18 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torchvision.models.detection.fcos import FCOS as TorchvisionFCOS
 from torchvision.models.detection.fcos import FCOSHead
 
 from detector.config import load_cfg
 from detector.self_training.build import build_student
-from detector.self_training.fcos import FCOS, fcos
+from detector.self_training.fcos import FCOS, WeightedHead, fcos, paired_iou
 from detector.self_training.networks import is_student
 from detector.self_training.pyramids import SmallPyramid, torchvision_pyramid
 from detector.self_training.random_sizes import RandomSizes
 from detector.self_training.teacher import TeacherStudent
-from detector.structures import Detections
+from detector.structures import Detections, box_iou
 from detector.utils.errors import ConfigError
 
 TRANSFORM = RandomSizes((64,), 96, (0.5,) * 3, (0.5,) * 3)
@@ -36,21 +37,57 @@ def losses_of(model: FCOS, **more) -> dict[str, torch.Tensor]:
     return model.train()(*images_and_targets(**more))
 
 
-def test_losses_equal_torchvisions():
+def test_losses_of_classes_and_boxes_equal_torchvisions():
     model = small_fcos()
     losses = losses_of(model)
+    quality = losses.pop("bbox_ctrness")
     sum(losses.values()).backward()
-    gradients = {name: each.grad.clone() for name, each in model.named_parameters()}
+    gradients = {name: each.grad for name, each in model.named_parameters()}
     theirs = FCOSHead(32, 1, 4, 4)
     theirs.load_state_dict(model.head.state_dict())
     model.head = theirs
     model.zero_grad()
     expected = losses_of(model)
     assert expected["bbox_regression"] > 0
+    assert quality != expected.pop("bbox_ctrness")
     torch.testing.assert_close(losses, expected)
     sum(expected.values()).backward()
     for name, each in model.named_parameters():
         torch.testing.assert_close(gradients[name], each.grad, msg=name)
+
+
+def test_a_branch_learns_the_iou_of_each_box_with_its_object():
+    """And not the boxes from it: its loss is the cross entropy of known IoUs."""
+    head = WeightedHead(64, 2, 1)
+    anchors = torch.tensor([[-4.0, -4, 4, 4], [4, -4, 12, 4], [60, 60, 68, 68]])
+    target = {"boxes": torch.tensor([[-8.0, -8, 8, 8]]), "labels": torch.tensor([1])}
+    sides = torch.tensor([[[1.0, 1, 1, 1], [2, 1, 0, 1], [9, 9, 9, 9]]], requires_grad=True)
+    quality = torch.tensor([[[0.5], [-0.5], [3.0]]])
+    outputs = {"cls_logits": torch.zeros(1, 3, 2), "bbox_regression": sides, "bbox_ctrness": quality}
+    loss = head.compute_loss([target], outputs, [anchors], [torch.tensor([0, 0, -1])])["bbox_ctrness"]
+    # The boxes are (-8, -8, 8, 8) and (-8, -8, 8, 8): from the place (8, 0), 2 strides of 8 to the left.
+    ious = paired_iou(torch.tensor([[-8.0, -8, 8, 8]] * 2), target["boxes"].expand(2, 4))
+    assert ious.tolist() == [1, 1]
+    expected = F.binary_cross_entropy_with_logits(torch.tensor([0.5, -0.5]), ious)
+    torch.testing.assert_close(loss, expected)
+    assert not loss.requires_grad
+
+
+def test_the_iou_of_pairs_is_that_of_all_pairs():
+    corners = torch.rand(20, 2, 2) * 20
+    boxes = torch.cat([corners[:, 0], corners[:, 0] + corners[:, 1] + 0.1], dim=1)
+    others = boxes.flip(0)
+    torch.testing.assert_close(paired_iou(boxes, others), box_iou(boxes, others).diagonal())
+    assert paired_iou(torch.zeros(1, 4), others[:1]) == 0  # a box that is empty
+
+
+def test_boxes_are_not_empty_before_training():
+    model = small_fcos().eval()
+    with torch.no_grad():
+        ((boxes, _),) = model.scores([torch.rand(3, 64, 64)])
+    sides = boxes[:, 0, 2:] - boxes[:, 0, :2]
+    assert (sides > 0).all()
+    assert sides.median() > 10  # 6 strides of 4 pixels, but for those that the image cuts
 
 
 def test_images_without_boxes_give_no_loss_of_boxes():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detector.utils.errors import DataError
-from detector.utils.npz import open_npz, pick
+from detector.utils.npz import Pieces, open_npz, pick, write_npz
 
 
 def read(path, fields):
@@ -50,3 +50,18 @@ def test_an_array_that_is_larger_than_the_file_is_an_error(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"(1,), }" + b" " * 13, b"(70368744177664,), }"))
     with pytest.raises(DataError, match=r"a\.npz is damaged"):
         read(path, {"a": ("f", 1)})
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (0, 4), (7,)])
+def test_pieces_give_the_bytes_of_numpy_itself(tmp_path, shape):
+    array, names = np.arange(np.prod(shape), dtype=np.float32).reshape(shape), np.array(["a", "bc"])
+    np.savez(tmp_path / "whole.npz", names=names, values=array)
+    with open(tmp_path / "pieces.npz", "wb") as file:
+        pieces = Pieces(shape, array.dtype, (array[i : i + 3] for i in range(0, len(array), 3)))
+        write_npz(file, {"names": names, "values": pieces})
+    assert (tmp_path / "pieces.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
+def test_too_few_pieces_are_an_error(tmp_path):
+    with open(tmp_path / "a.npz", "wb") as file, pytest.raises(ValueError, match=r"values .*\(3, 2\)"):
+        write_npz(file, {"values": Pieces((3, 2), np.dtype(float), [np.zeros((2, 2))])})

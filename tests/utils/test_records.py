@@ -2,8 +2,8 @@ import resource
 
 import pytest
 
-from detector.utils.errors import UserError
-from detector.utils.records import append_record, read_records
+from detector.utils.errors import DataError, UserError
+from detector.utils.records import ImageRecords, append_record, read_records
 
 
 def test_a_torn_or_damaged_line_is_left_out_with_a_warning(tmp_path, caplog):
@@ -38,3 +38,21 @@ def test_a_link_is_not_written_to(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(UserError, match="symbolic link"):
         append_record(tmp_path / "link", {})
+
+
+def test_records_of_images_are_read_by_their_id(tmp_path, caplog):
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    append_record(first, {"parameters": 1})
+    for name, value in (("x", 0), ("y", 1), ("x", 2)):
+        append_record(first, {"image_id": name, "value": value})
+    append_record(second, {"image_id": "z", "value": 3})
+    records = ImageRecords([first, second])
+    assert list(records) == ["x", "y", "z"]
+    assert [records[name]["value"] for name in records] == [2, 1, 3]  # the last of x
+    assert "parameters" not in records
+    with pytest.raises(KeyError):
+        records["w"]
+    assert not caplog.text
+    first.write_bytes(first.read_bytes()[1:])
+    with pytest.raises(DataError, match=r"a\.jsonl was changed while it was in use"):
+        records["y"]

@@ -65,7 +65,7 @@ class AnnotatedImages:
         sizes: (N, 2) int64, (height, width) in pixels.
         objects: the objects with boxes in float64, not clipped.
         labeling: (M,) bool, the objects that give their image the label of their class; None: all.
-        labels: (N, C) bool, labels of images in addition to those of objects; None: none.
+        labels: (N, C) bool, labels of images in addition to those of objects, which are added; None: none.
         unknown: (N, C) bool, where nobody knows whether the image shows the class; None: nowhere.
         boxed: (N,) bool, the images with ground-truth boxes; None: all.
         apply_orientation: whether `sizes` and boxes refer to the image rotated by its EXIF orientation or to
@@ -95,11 +95,9 @@ class AnnotatedImages:
         self.class_names, self.image_ids = tuple(class_names), tuple(image_ids)
         self._paths, self._sizes = tuple(paths), sizes
         self._boxed, self.apply_orientation = boxed, apply_orientation
-        self._labels = np.zeros((len(image_ids), len(class_names)), dtype=bool)
+        self._labels = np.zeros((len(image_ids), len(class_names)), dtype=bool) if labels is None else labels
         labeled = objects if labeling is None else objects[labeling]
         self._labels[labeled.images, labeled.labels] = True
-        if labels is not None:
-            self._labels |= labels
         self._unknown = unknown if unknown is not None and unknown.any() else None
         boxes = self._clip(objects)
         sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2)

@@ -54,10 +54,12 @@ class ImageLabels(AnnotatedImages):
         columns = {name: column for column, name in enumerate(class_names)}
         sizes = check_rows(rows, root, class_names, mistakes)
         boxes = [(index, box) for index, row in enumerate(rows) for box in row.boxes or ()]
-        labels, unknown = np.zeros((2, len(rows), len(class_names)), dtype=bool)
+        labels = np.zeros((len(rows), len(class_names)), dtype=bool)
+        unknown = np.zeros_like(labels) if any(row.unknown for row in rows) else None
         for index, row in enumerate(rows):
             labels[index, [columns[label] for label in row.labels]] = True
-            unknown[index, [columns[label] for label in row.unknown]] = True
+            if unknown is not None:
+                unknown[index, [columns[label] for label in row.unknown]] = True
         super().__init__(
             f"{root.name}_{split}",
             path,

@@ -29,7 +29,7 @@ from torch import Tensor
 from detector.structures import ImageDataset
 from detector.utils.errors import DataError, counted
 from detector.utils.files import atomic_write
-from detector.utils.npz import open_npz, pick
+from detector.utils.npz import Pieces, open_npz, pick, write_npz
 
 REMEDY = "make the file again with `detector propose`"
 _FIELDS = {"image_ids": ("U", 1), "counts": ("i", 1), "sizes": ("i", 2)}
@@ -124,16 +124,20 @@ class Proposals(Mapping[str, Tensor]):
                 f"{self.source}: the boxes of image {image_id!r} do not match their checksum: the file is "
                 f"damaged, or was changed while it was in use; {REMEDY}"
             )
+        self._check_boxes(row, boxes)
+        return torch.from_numpy(boxes)
+
+    def _check_boxes(self, row: int, boxes: np.ndarray) -> None:
+        """Raise DataError where boxes (R, 4) of the image in a row are not inside of it."""
         (height, width), (x1, y1, x2, y2) = self.sizes[row], boxes.T  # (R,) each
         # Comparisons with NaN are false, so a box with NaN is not inside.
         inside = (x1 >= 0) & (y1 >= 0) & (x1 <= x2) & (y1 <= y2) & (x2 <= width) & (y2 <= height)
         if not inside.all():
             found = boxes[np.flatnonzero(~inside)[0]].tolist()
             raise DataError(
-                f"{self.source}: image {image_id!r} has the box {found}, not "
+                f"{self.source}: image {self.image_ids[row]!r} has the box {found}, not "
                 f"0 <= x1 <= x2 <= {width}, 0 <= y1 <= y2 <= {height}; {REMEDY}"
             )
-        return torch.from_numpy(boxes)
 
     def checksums(self, image_ids: Sequence[str]) -> list[tuple[str, int, int]]:
         """The id of each image that is here, the number of its boxes and their CRC-32."""
@@ -203,24 +207,37 @@ def save_proposals(
 ) -> None:
     """Write the boxes (R_i, 4) and the size (height, width) of each image to a file, atomically.
 
+    Args:
+        boxes: read twice, image by image, so that a sequence that makes them anew holds few in memory.
+
     Raises:
         DataError: :func:`load_proposals` would not accept them.
     """
     counts = np.array([len(image_boxes) for image_boxes in boxes], np.int64)
-    arrays = {
-        "image_ids": np.array(image_ids, np.str_),
-        "counts": counts,
-        "boxes": np.concatenate(
-            [np.zeros((0, 4)), *(image_boxes for image_boxes in boxes if len(image_boxes))], dtype=np.float32
-        ),
-        "sizes": np.array(sizes, np.int64).reshape(-1, 2),
-    }
-    proposals = Proposals(image_ids, counts, arrays["boxes"], arrays["sizes"], str(path))
-    arrays["checksums"] = np.array(
-        [_checksum(image_boxes.numpy()) for image_boxes in proposals.values()], np.uint32
-    )
+    shape = int(counts.sum()), 4
+    sizes_of_all, checksums = np.array(sizes, np.int64).reshape(-1, 2), np.zeros(len(counts), np.uint32)
+    proposals = Proposals(
+        image_ids, counts, np.broadcast_to(np.float32(0), shape), sizes_of_all, str(path)
+    )  # checks all but the boxes
+
+    def pieces() -> Iterator[np.ndarray]:
+        for row, image_boxes in enumerate(boxes):
+            piece = np.asarray(image_boxes, np.float32).reshape(-1, 4)
+            proposals._check_boxes(row, piece)
+            checksums[row] = _checksum(piece)
+            yield piece
+
     with atomic_write(path) as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        write_npz(
+            file,
+            {
+                "image_ids": np.array(image_ids, np.str_),
+                "counts": counts,
+                "boxes": Pieces(shape, np.dtype(np.float32), pieces()),
+                "sizes": sizes_of_all,
+                "checksums": checksums,  # which the pieces have filled
+            },
+        )
 
 
 def _checksum(boxes: np.ndarray) -> int:

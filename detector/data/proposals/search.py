@@ -25,8 +25,9 @@ from detector.utils.distributed import gather, is_main, rank, sync_errors, world
 from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import name_beside
 from detector.utils.folder_lock import file_lock
+from detector.utils.lazy import Lazy
 from detector.utils.progress import progress_bar
-from detector.utils.records import append_record, read_records
+from detector.utils.records import ImageRecords, append_record, read_records
 from detector.utils.workers import WorkerLost, map_in_processes
 
 Finder = Callable[[np.ndarray], np.ndarray]  # image (H, W, 3) uint8 RGB -> boxes (R, 4) float32 in its pixels
@@ -136,12 +137,16 @@ def propose(
                 )
             if not is_main():
                 return []
-            found = _read_journals(output, begun)
-            sizes, boxes = zip(*(found[image_id] for image_id in images), strict=True)
-            save_proposals(output, list(images), boxes, sizes)
+            records, image_ids = _read_journals(output, begun), list(images)
+            found = Lazy(lambda index: _from_record(records[image_ids[index]]), len(image_ids))
+            sizes, counts = [], list[int]()
+            for size, boxes in found:
+                sizes.append(size)
+                counts.append(len(boxes))
+            save_proposals(output, image_ids, found.map(lambda each: each[1]), sizes)
             for path in _list_journals(output):
                 path.unlink()
-        return list(map(len, boxes))
+        return counts
 
 
 def _list_journals(output: Path) -> list[Path]:
@@ -151,11 +156,9 @@ def _list_journals(output: Path) -> list[Path]:
     return sorted(path for path in beside if re.fullmatch(r"(\.\d+)?", path.name[len(first.name) :]))
 
 
-def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, Found]:
-    found: dict[str, Found] = {}
+def _read_journals(output: Path, parameters: Mapping[str, object]) -> ImageRecords:
     for path in _list_journals(output):
-        records = read_records(path)
-        begun = next(records, {}).get("parameters")
+        begun = next(read_records(path), {}).get("parameters")
         if begun is None:
             raise DataError(f"{path} is damaged or not a journal of this version: delete it to start over")
         if begun != parameters:
@@ -163,11 +166,7 @@ def _read_journals(output: Path, parameters: Mapping[str, object]) -> dict[str, 
                 f"{path} was begun with other parameters: {begun}, expected {parameters}. Delete it to start "
                 "over, or run again with its parameters"
             )
-        for record in records:
-            height, width = record["size"]
-            boxes = np.frombuffer(base64.b64decode(record["boxes"]), "<f4").reshape(-1, 4)
-            found[record["image_id"]] = (height, width), boxes
-    return found
+    return ImageRecords(_list_journals(output))
 
 
 def as_record(image_id: str, found: Found) -> dict[str, Any]:
@@ -175,6 +174,11 @@ def as_record(image_id: str, found: Found) -> dict[str, Any]:
     size, boxes = found
     content = base64.b64encode(boxes.astype("<f4").tobytes()).decode()
     return {"image_id": image_id, "size": list(size), "boxes": content}
+
+
+def _from_record(record: Mapping[str, Any]) -> Found:
+    height, width = record["size"]
+    return (height, width), np.frombuffer(base64.b64decode(record["boxes"]), "<f4").reshape(-1, 4)
 
 
 def search_all(
