@@ -133,11 +133,11 @@ def test_trials_of_a_stopped_run_go_on_or_begin_anew(command, keys, dataset, tmp
     assert command("train")([*keys]) == 0
     tried, train, stop = [], trials.train_detector, 3
 
-    def train_some(cfg, run, *rest):
-        tried.append(run.name)
+    def train_some(run, *rest):
+        tried.append(run.folder.name)
         if len(tried) > stop:
             raise UserError("stopped")
-        train(cfg, run, *rest)
+        train(run, *rest)
 
     monkeypatch.setattr(trials, "train_detector", train_some)
     words = [*keys, "DATASETS.TEACHER", path]
