@@ -5,8 +5,8 @@
 
 The first argument is a data set of few_boxes.py, the second the folder of a weak detector that was trained on
 it, or one of DETECTORS, which are simulated from the ground truth and see random proposals. The teachers are
-those of teachers.py, and others whose boxes tags cannot judge, PLACES. For each teacher and class that it
-finds:
+those of simulated_teachers.py, and others whose boxes tags cannot judge, PLACES. For each teacher and class
+that it finds:
 
 * "trust" and "true": the estimated and the true precision of its boxes in images with the tag, of those that
   are learned. "tags" and "weak" are the two estimates of which the trust is the lesser.
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from few_boxes import DATA, take_data_set
 from measure import commit, machine_name
-from teachers import PLACES, QUALITIES, simulate
+from simulated_teachers import PLACES, QUALITIES, simulate
 from torch import Tensor
 from tqdm import tqdm
 

@@ -21,7 +21,7 @@ from detector.evaluation.voc import image_ap
 from detector.evaluation.wrong_tags import WrongTags, find_wrong_tags, rates
 from detector.labeling.tag_scores import score_by_folds
 from detector.reporting.tags_page import tags_page
-from detector.self_training.pseudo_boxes import tags_of
+from detector.self_training.join import tags_of
 from detector.self_training.student import backbone_of
 from detector.utils.errors import UserError, counted
 from detector.utils.folder_lock import folder_lock

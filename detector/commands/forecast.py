@@ -39,6 +39,7 @@ from detector.self_training.build import build_box_loader, build_student, build_
 from detector.self_training.faster_rcnn import FasterRCNN
 from detector.self_training.fcos import FCOS
 from detector.self_training.fuse import SOURCES
+from detector.self_training.join import names_objects
 from detector.self_training.scoring import score_images
 from detector.self_training.self_train import student_cfg
 from detector.self_training.teacher import distort_images
@@ -135,7 +136,7 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
             training = trial.starting + share * steps * step
             batch = cfg.self_train.images_per_batch / world_size()
             training += share * cfg.self_train.teacher_steps * (step + batch * image)
-            if cfg.datasets.teacher and cfg.self_train.trial_share:
+            if cfg.self_train.trial_share and names_objects(trial.train_set.teacher):
                 trials = len(SOURCES) * HALVES * trial_cfg(student_cfg(cfg)).solver.max_iter
                 scored = len(SOURCES) * len(trial.train_set.dataset) / world_size()
                 training += trials * step + scored * image

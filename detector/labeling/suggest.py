@@ -27,8 +27,8 @@ from detector.labeling.suggestions import choose, entropy, information_density, 
 from detector.modeling.weak_rcnn import WeakRCNN
 from detector.self_training.build import Student
 from detector.self_training.fuse import disagreement, support
+from detector.self_training.join import tags_of, trust_of
 from detector.self_training.networks import Model, restore_network
-from detector.self_training.pseudo_boxes import tags_of, trust_of
 from detector.structures import Scores, Views
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest

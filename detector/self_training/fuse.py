@@ -20,7 +20,7 @@ overrule both.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -56,6 +56,13 @@ class Support:
         """The values of a class: best, confirmed, inside, anywhere and chance."""
         columns = self.best, self.confirmed, self.inside, self.anywhere, self.chance
         return tuple(float(column[c]) for column in columns)
+
+
+class Opinion(NamedTuple):
+    """What a weak detector makes of a training image."""
+
+    boxes: Detections  # to learn, without a teacher
+    said: Support | None  # None: the teacher has not seen the image
 
 
 @dataclass(frozen=True)

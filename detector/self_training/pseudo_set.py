@@ -1,7 +1,7 @@
 """Writer of detections as a data set to train any detector on: VOC's layout and COCO's JSON."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +13,10 @@ from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, 
 from detector.data.formats import encode_coco, review_image
 from detector.data.formats.coco import read as read_coco
 from detector.data.images import VOC_SUFFIXES, read_orientation
+from detector.data.reviewed import reviewed_counts
+from detector.data.training_set import TrainingSet
 from detector.structures import Detections
+from detector.utils.distributed import is_main
 from detector.utils.files import encode_image, inside, write_new
 
 # What a line of a split file or a relative path cannot contain: white space at either end, control characters
@@ -78,6 +81,17 @@ def write_pseudo_set(
             reviews.append(review)
         write_split(folder, split, image_ids)
         write_new(folder / f"{split}.json", encode_coco(reviews, dataset.class_names))
+
+
+def write_training_boxes(
+    root: Path, split: str, training_set: TrainingSet, boxes: Mapping[int, Detections]
+) -> None:
+    """The boxes of all training images, by index, as the new data set `root`; the main process writes it."""
+    dataset = training_set.dataset
+    if is_main():
+        found = [boxes[index] for index in range(len(dataset))]
+        counts = reviewed_counts(training_set.reviewed, dataset.image_ids)
+        write_pseudo_set(root, split, dataset, found, reviewed=counts)
 
 
 def find_pseudo_set(folder: Path) -> Path | None:

@@ -11,7 +11,7 @@ from detector.engine.checkpoint import how_to_make
 from detector.engine.resuming import list_checkpoints
 from detector.engine.run_folder import hint_at_resume, refuse_earlier_run, start_run
 from detector.self_training.pseudo_boxes import check_origin, find_pseudo_boxes
-from detector.self_training.student import train_detector, train_with_teacher
+from detector.self_training.student import StudentRun, train_detector, train_with_teacher
 from detector.utils.distributed import (
     find_device,
     gather,
@@ -74,6 +74,7 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
         student_only = with_values(cfg, {"SELF_TRAIN.TEACHER_STEPS": 0})
         with_teacher = with_values(cfg, {"SOLVER.MAX_ITER": cfg.self_train.teacher_steps})
         factors = draw_factors(cfg.solver, training_set)
+        run = StudentRun(student_only, student, device, factors)
         if (student / "pseudo").exists():
             check_origin(student_only, weights, student, training_set.describe())
         check_config(student_only, student)
@@ -82,11 +83,11 @@ def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
     with hint_at_resume(*dict.fromkeys((student, folder))):
         if student == folder or not learned.exists():
             if not (student / "pseudo").exists():
-                find_pseudo_boxes(student_only, training_set, weights, student, device, factors)
-            train_detector(student_only, student, device, weights[0], factors)
+                find_pseudo_boxes(run, training_set, weights)
+            train_detector(run, weights[0])
             gather(None)  # the main process has written model_final.pt before another reads it
         if student != folder:
-            train_with_teacher(with_teacher, folder, device, training_set, learned, factors)
+            train_with_teacher(StudentRun(with_teacher, folder, device, factors), training_set, learned)
             gather(None)
 
 

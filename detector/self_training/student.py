@@ -1,6 +1,7 @@
 """How a student is trained: on the pseudo boxes of a folder, or on what the average of its weights finds."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -38,21 +39,24 @@ from detector.utils.distributed import is_main, sync_errors, world_size
 from detector.utils.reproducibility import seed_everything
 
 
-def train_detector(
-    cfg: Settings,
-    folder: Path,
-    device: torch.device,
-    found_by: Path,
-    factors: np.ndarray | None = None,
-    pseudo: Path | None = None,
-) -> None:
+@dataclass(frozen=True)
+class StudentRun:
+    """What a student is trained with, and where."""
+
+    cfg: Settings  # of the student
+    folder: Path  # of its checkpoints
+    device: torch.device
+    factors: np.ndarray | None = None  # (N,), how often to draw each image; None: all equally often
+
+
+def train_detector(run: StudentRun, found_by: Path, pseudo: Path | None = None) -> None:
     """Train on a data set of pseudo boxes, from the newest checkpoint of the folder or from the start.
 
     Args:
         found_by: checkpoint of the detector that found the boxes; a small backbone begins with its weights.
-        factors: (N,), how often to draw each image; None: all equally often.
         pseudo: the data set; None: FOLDER/pseudo.
     """
+    cfg, folder = run.cfg, run.folder
     with sync_errors():
         # The same weights, whether boxes were found before or not.
         seed_everything(cfg.seed, cfg.deterministic)
@@ -60,7 +64,7 @@ def train_detector(
         source = VOCDataset(pseudo, cfg.datasets.train_split, cfg.datasets.classes)
         split, fused = cfg.datasets.train_split, bool(cfg.datasets.teacher)
         reviewed = read_reviewed_counts(pseudo, split) if fused or _weighs_boxes(cfg.self_train) else ()
-        model = build_student(cfg).to(device)
+        model = build_student(cfg).to(run.device)
         if cfg.self_train.backbone == "small" and not list_checkpoints(folder):
             model.backbone.body.load_state_dict(backbone_of(load_checkpoint(found_by)["model"]))
         if cfg.self_train.strong_views:
@@ -71,11 +75,13 @@ def train_detector(
         reviewed=reviewed,
         copy_paste=cfg.self_train.copy_paste,
         mosaic=cfg.self_train.mosaic,
-        pool=None if factors is None else np.flatnonzero(factors),  # with BOXED_SHARE 1 some are never drawn
+        pool=None
+        if run.factors is None
+        else np.flatnonzero(run.factors),  # with BOXED_SHARE 1 some are never drawn
         weights=read_weights(pseudo, split) if fused else (),
         tiling=build_tiling(cfg.input),
     )
-    _train(cfg, folder, device, model, images, source, factors)
+    _train(run, model, images, source)
 
 
 def backbone_of(saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -84,26 +90,19 @@ def backbone_of(saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): saved[key] for key in saved if key.startswith(prefix)}
 
 
-def train_with_teacher(
-    cfg: Settings,
-    folder: Path,
-    device: torch.device,
-    training_set: TrainingSet,
-    weights: Path,
-    factors: np.ndarray | None,
-) -> None:
+def train_with_teacher(run: StudentRun, training_set: TrainingSet, weights: Path) -> None:
     """Train on from the weights of a student, on what the average of its weights finds in each image.
 
     Args:
         training_set: of its boxes those that a person has reviewed are used alone.
-        factors: as of :func:`train_detector`.
     """
+    cfg = run.cfg
     with sync_errors():
         seed_everything(cfg.seed, cfg.deterministic)
         student = build_student(cfg, pretrained=False)
         restore_model(student, load_checkpoint(weights), weights)
         model = TeacherStudent(
-            student.to(device),
+            student.to(run.device),
             decay=teacher_decay(cfg.solver.max_iter),
             choose=build_pseudo_boxes(
                 cfg.self_train, training_set, of_student=True, noise=build_tag_noise(cfg.datasets)
@@ -115,7 +114,7 @@ def train_with_teacher(
             reviewed_counts(training_set.reviewed, dataset.image_ids) if _weighs_boxes(cfg.self_train) else ()
         )
     images = IndexedImages(dataset, reviewed=reviewed, tiling=build_tiling(cfg.input))
-    _train(cfg, folder, device, model, images, dataset, factors)
+    _train(run, model, images, dataset)
 
 
 def build_running_ap(
@@ -146,27 +145,24 @@ def _weighs_boxes(options: SelfTrainSettings) -> bool:
 
 
 def _train(
-    cfg: Settings,
-    folder: Path,
-    device: torch.device,
+    run: StudentRun,
     model: Student | TeacherStudent,
     images: BoxDataset | IndexedImages,
     source: AnnotatedImages,
-    factors: np.ndarray | None,
 ) -> None:
-    final = None
+    cfg, folder, final = run.cfg, run.folder, None
     with sync_errors():
         if isinstance(model, TeacherStudent):
             optimizer, final = build_optimizer(cfg.solver, model.student), model.teacher
             optimizer.register_step_post_hook(model.update)
         else:
             optimizer = build_optimizer(cfg.solver, model)
-        precision = Precision(cfg.precision, device)
+        precision = Precision(cfg.precision, run.device)
         progress = resume_run(cfg, folder, model, optimizer, precision, "student")
         position = progress.iteration * world_size()  # batches that all processes have made
-        batches = build_box_loader(cfg, images, start=position, factors=factors)
+        batches = build_box_loader(cfg, images, start=position, factors=run.factors)
         running_ap = build_running_ap(cfg, find_test_set(cfg, source) if is_main() else None, precision)
-        record_run(cfg, folder, device)
+        record_run(cfg, folder, run.device)
     check_same_start(progress.iteration)
     make_steps(
         model,

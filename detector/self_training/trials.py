@@ -6,6 +6,7 @@ student that has learned wrong places tells its classes worse (docs/teachers.md)
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,46 @@ from detector.engine.precision import Precision
 from detector.evaluation.voc import image_ap
 from detector.self_training.fuse import SOURCES, Source
 from detector.self_training.networks import predict_all, restore_network
-from detector.self_training.student import train_detector
+from detector.self_training.student import StudentRun, train_detector
 from detector.utils.distributed import gather, rank, world_size
 
 HALVES = 2
 _CLEARLY = 0.95  # share of the error of both sources below which one of them is better alone
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The short students; :meth:`image_ap` of each source and half can be called in a process of its own.
+
+    Args:
+        run: of the student. Its folder has the data set SOURCE of each source, and gets the runs SOURCE_HALF.
+        shown, known: (N, C) bool, the classes that each image shows, and those of which it is known.
+        found_by: as of :func:`train_detector`.
+    """
+
+    run: StudentRun
+    dataset: AnnotatedImages
+    shown: Tensor
+    known: Tensor
+    found_by: Path
+
+    def image_ap(self, source: Source, half: int) -> np.ndarray:
+        """The image AP (C,) of a student of one half in the other; nan: no image there shows the class.
+
+        A run that is complete is not made again.
+        """
+        factors = np.ones(len(self.dataset)) if self.run.factors is None else self.run.factors
+        learned = _halves(factors > 0, self.run.cfg.seed) == half
+        folder = self.run.folder / f"{source}_{half}"
+        weights = folder / "model_final.pt"
+        short = replace(self.run, cfg=trial_cfg(self.run.cfg), folder=folder, factors=factors * learned)
+        folder.mkdir(exist_ok=True)
+        if not weights.exists():
+            train_detector(short, self.found_by, self.run.folder / source)
+            gather(None)  # the main process has written model_final.pt before another reads it
+        rest = np.flatnonzero(~learned).tolist()
+        scores = _score(short, self.dataset, weights, rest)
+        return image_ap(scores, list(self.shown[rest]), list(~self.known[rest]))
 
 
 def trial_cfg(cfg: Settings) -> Settings:
@@ -33,40 +69,11 @@ def trial_cfg(cfg: Settings) -> Settings:
     return with_values(cfg, {"SOLVER.MAX_ITER": steps, "SOLVER.WARMUP_ITERS": warmup, "SOLVER.AP_SHARE": 0.0})
 
 
-def try_sources(
-    cfg: Settings,
-    dataset: AnnotatedImages,
-    tags: tuple[Tensor, Tensor],
-    pseudo: Mapping[Source, Path],
-    folder: Path,
-    device: torch.device,
-    found_by: Path,
-    factors: np.ndarray | None,
-) -> dict[Source, np.ndarray]:
-    """The image AP (C,) of each source, the mean of both halves; nan: none shows the class.
-
-    Args:
-        cfg: of the student.
-        tags: (N, C) bool each, the classes that each image shows, and those of which it is known.
-        pseudo: the data set of each source.
-        folder: for the runs; one that is complete is not made again.
-        found_by, factors: as of :func:`train_detector`.
-    """
-    short, (shown, known) = trial_cfg(cfg), tags
-    learned = np.ones(len(dataset)) if factors is None else factors
-    halves = _halves(learned > 0, cfg.seed)
+def try_sources(trials: Trials) -> dict[Source, np.ndarray]:
+    """The image AP (C,) of each source, the mean of both halves; nan: no image shows the class."""
     found: dict[Source, np.ndarray] = {}
     for source in SOURCES:
-        of_halves = []
-        for half in range(HALVES):
-            run = folder / f"{source}_{half}"
-            run.mkdir(exist_ok=True)
-            if not (run / "model_final.pt").exists():
-                train_detector(short, run, device, found_by, learned * (halves == half), pseudo[source])
-                gather(None)  # the main process has written model_final.pt before another reads it
-            rest = np.flatnonzero(halves != half).tolist()
-            scores = _score(short, dataset, run / "model_final.pt", rest, device)
-            of_halves.append(image_ap(scores, list(shown[rest]), list(~known[rest])))
+        of_halves = [trials.image_ap(source, half) for half in range(HALVES)]
         with np.errstate(invalid="ignore"):  # 0 / 0 is nan
             found[source] = np.nansum(of_halves, axis=0) / (~np.isnan(of_halves)).sum(axis=0)
     return found
@@ -91,15 +98,12 @@ def _halves(drawn: np.ndarray, seed: int) -> np.ndarray:
     return np.argsort(order) % HALVES
 
 
-def _score(
-    cfg: Settings, dataset: AnnotatedImages, weights: Path, indices: Sequence[int], device: torch.device
-) -> list[Tensor]:
+def _score(run: StudentRun, dataset: AnnotatedImages, weights: Path, indices: Sequence[int]) -> list[Tensor]:
     """The best score (C,) of each class in the images of `indices`; 0: it has no box."""
-    model = restore_network(cfg, load_checkpoint(weights), weights, "student").to(device)
+    model = restore_network(run.cfg, load_checkpoint(weights), weights, "student").to(run.device)
     own, best = indices[rank() :: world_size()], dict[int, Tensor]()
-    for index, found in zip(
-        own, predict_all(cfg, model, dataset, own, Precision(cfg.precision, device)), strict=True
-    ):
+    precision = Precision(run.cfg.precision, run.device)
+    for index, found in zip(own, predict_all(run.cfg, model, dataset, own, precision), strict=True):
         scores = found.scores.float().cpu()  # (R, C)
         best[index] = torch.cat([scores, torch.zeros(1, scores.shape[1])]).amax(dim=0)
     for others in gather(best):

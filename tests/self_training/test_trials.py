@@ -27,27 +27,25 @@ def test_a_student_of_each_source_scores_the_half_that_it_has_not_learned(tmp_pa
     known = torch.ones_like(shown)
     known[:, 1] = False  # nobody knows whether images show class 1
 
-    def train(cfg, run, device, found_by, factors, pseudo):
-        assert cfg.solver.max_iter == 250  # a quarter
-        assert pseudo.name == run.name.split("_")[0]
-        learned[run] = factors
-        (run / "model_final.pt").touch()
+    def train(run, found_by, pseudo):
+        assert run.cfg.solver.max_iter == 250  # a quarter
+        assert pseudo.name == run.folder.name.split("_")[0]
+        learned[run.folder] = run.factors
+        (run.folder / "model_final.pt").touch()
 
-    def score(cfg, dataset, weights, indices, device):
-        assert not learned[weights.parent][indices].any()
+    def score(run, dataset, weights, indices):
+        assert not learned[run.folder][indices].any()
         right = shown[indices].float()
         return list(
-            {"tags": 1 - right, "both": torch.zeros_like(right), "teacher": right}[weights.parent.name[:-2]]
+            {"tags": 1 - right, "both": torch.zeros_like(right), "teacher": right}[run.folder.name[:-2]]
         )
 
     monkeypatch.setattr(trials, "train_detector", train)
     monkeypatch.setattr(trials, "_score", score)
     given = None if not factors else np.arange(21) % 2 * (1 + np.arange(21) // 10)  # half are never drawn
-    found = trials.try_sources(
-        trials.with_values(Settings(), {"SOLVER.MAX_ITER": 1000}),
-        *(dataset, (shown & known, known), {source: tmp_path / source for source in SOURCES}),
-        *(tmp_path, torch.device("cpu"), tmp_path / "weak.pt", given),
-    )
+    cfg = trials.with_values(Settings(), {"SOLVER.MAX_ITER": 1000})
+    run = trials.StudentRun(cfg, tmp_path, torch.device("cpu"), given)
+    found = trials.try_sources(trials.Trials(run, dataset, shown & known, known, tmp_path / "weak.pt"))
     assert set(found) == set(SOURCES)
     assert (found["teacher"][[0, 2]] == 1).all()
     assert (found["tags"][[0, 2]] < found["teacher"][[0, 2]]).all()

@@ -9,7 +9,7 @@ from distributed_cases import run_command_in_two_processes
 
 from detector.config import load_cfg, with_values
 from detector.self_training.self_train import student_cfg
-from detector.self_training.student import train_detector
+from detector.self_training.student import StudentRun, train_detector
 
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "toybox_pcl.yaml")
@@ -41,7 +41,7 @@ def test_two_processes_do_what_one_does_and_resume(command, overrides, tmp_path)
     shutil.copytree(folder / "pseudo", again / "pseudo")
     values = {"SOLVER.IMAGES_PER_BATCH": 4, "SOLVER.ACCUMULATE": 2}
     cfg = with_values(student_cfg(load_cfg(CONFIG, overrides)), values)
-    train_detector(cfg, again, torch.device("cpu"), tmp_path / "run" / "model_final.pt")
+    train_detector(StudentRun(cfg, again, torch.device("cpu")), tmp_path / "run" / "model_final.pt")
     theirs, ours = (
         torch.load(path / "model_final.pt", weights_only=True)["model"] for path in (folder, again)
     )

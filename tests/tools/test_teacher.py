@@ -46,12 +46,12 @@ def tried(tmp_path, monkeypatch):
     """The names of the trials. Only the first one is trained; the others get its weights, for time."""
     names, train, kept = [], trials.train_detector, tmp_path / "trained"
 
-    def train_once(cfg, run, *rest):
-        names.append(run.name)
+    def train_once(run, *rest):
+        names.append(run.folder.name)
         if not kept.exists():
-            train(cfg, run, *rest)
-            shutil.copytree(run, kept)
-        shutil.copytree(kept, run, dirs_exist_ok=True)
+            train(run, *rest)
+            shutil.copytree(run.folder, kept)
+        shutil.copytree(kept, run.folder, dirs_exist_ok=True)
 
     monkeypatch.setattr(trials, "train_detector", train_once)
     return names

@@ -1,6 +1,7 @@
 """Reads boxes as the models and tools of the field write them in JSON: a single one, or all of an image.
 
     {"score": 0.9, "label": "cat", "box": {"xmin": 10, "ymin": 20, "xmax": 60, "ymax": 80}}     Hugging Face
+    {"score": 0.9, "label": "cat", "mask": rows of 0 and 1}                                     and its masks
     {"name": "cat", "class": 0, "confidence": 0.9, "box": {"x1": 10, "y1": 20, ...}}            Ultralytics
     {"category_id": 1, "bbox": [x, y, width, height], "score": 0.9, "segmentation": ...}        COCO
     {"bbox": [x, y, width, height], "predicted_iou": 0.9, "stability_score": 0.95, "segmentation": ...}  SAM
@@ -82,7 +83,9 @@ def read_entry(row: dict[str, Any]) -> FoundBox | None:
         DataError: there is none, or a value is of another kind.
     """
     box, size = _stated_box(row), None
-    if (mask := row.get("segmentation")) not in (None, [], ""):
+    mask = row.get("mask")  # of Hugging Face; others name a file here
+    mask = row.get("segmentation", mask if isinstance(mask, (list, dict)) else None)
+    if mask not in (None, [], ""):
         around, size = mask_box(mask)
         box = around if box is None and around is not None else box
         if around is None:

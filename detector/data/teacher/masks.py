@@ -1,4 +1,4 @@
-"""The boxes around masks: COCO's run-length encoding, compressed or not, and polygons."""
+"""The boxes around masks: COCO's run-length encoding, compressed or not, polygons, and rows of pixels."""
 
 from typing import Any
 
@@ -14,7 +14,8 @@ def mask_box(mask: Any) -> tuple[Box | None, Size | None]:
     """The box around a mask, and the size of its image where the mask tells it.
 
     Args:
-        mask: {"size": [height, width], "counts": text or numbers}, or polygons, lists of x, y, x, y, ...
+        mask: {"size": [height, width], "counts": text or numbers}, polygons, lists of x, y, x, y, ..., or
+            the rows of all pixels, as SAM's binary_mask: true and false, or 1 and 0.
 
     Returns:
         the box, None of an empty mask; and the size, None of polygons.
@@ -24,7 +25,27 @@ def mask_box(mask: Any) -> tuple[Box | None, Size | None]:
     """
     if isinstance(mask, dict):
         return _box_of_runs(mask)
+    pixels = _as_pixels(mask)
+    if pixels is not None:
+        return _box_of_pixels(pixels), (len(pixels), len(pixels[0]))
     return _box_of_polygons(mask), None
+
+
+def _as_pixels(mask: Any) -> np.ndarray | None:
+    """(H, W) of 0 and 1; None: it is no list of such rows. No polygon has such corners only."""
+    try:
+        pixels = np.asarray(mask, dtype=float)
+    except (TypeError, ValueError):
+        return None
+    rows = pixels.ndim == 2 and len(pixels) > 1 and pixels.size
+    return pixels if rows and np.isin(pixels, (0, 1)).all() else None
+
+
+def _box_of_pixels(pixels: np.ndarray) -> Box | None:
+    rows, columns = (np.flatnonzero(pixels.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return None
+    return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
 
 
 def _box_of_polygons(polygons: Any) -> Box:

@@ -44,14 +44,14 @@ def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> di
     images = _match_images(path, found, dataset)
     columns = _match_classes(path, table, found, images.values(), dataset.class_names)
     boxes: dict[str, TeacherBoxes] = {}
-    outside, turns = _Outside(path), _find_turns(path, images, dataset)
+    odd, turns = _Odd(path), _find_turns(path, images, dataset)
     for index, image_id in enumerate(dataset.image_ids):
         if image_id in images:
             size, turn = dataset.image_size(index), turns.get(image_id, 1)
-            boxes[image_id] = _fit(path, images[image_id], size, turn, columns, outside)
+            boxes[image_id] = _fit(path, images[image_id], size, turn, columns, odd)
         elif not found.lists_empty:
             boxes[image_id] = _tensors(np.zeros((0, 4)), [], [])
-    outside.warn()
+    odd.warn()
     _warn_of_missing(path, found, boxes, images, dataset)
     return boxes
 
@@ -154,36 +154,53 @@ def _match_classes(
     return columns
 
 
-class _Outside:
-    """Counts the boxes that extend out of their images."""
+class _Odd:
+    """Counts the boxes that are not as in an image: outside of it, or without area."""
 
     def __init__(self, path: Path):
-        self.path, self.count, self.away, self.total, self.first = path, 0, 0, 0, ""
+        self.path, self.total, self.largest, self.name = path, 0, 0.0, ""
+        self.count = Counter[str]()
+        self.first: dict[str, str] = {}  # of each kind
 
     def add(self, name: str, boxes: np.ndarray, size: tuple[int, int]) -> None:
         height, width = size
-        far = (boxes < -_TOLERANCE) | (boxes > np.array([width, height] * 2) + _TOLERANCE)  # (T, 4)
         self.total += len(boxes)
-        self.count += int(far.any(axis=1).sum())
+        self.name = self.name or (name if len(boxes) else "")
+        self.largest = max(self.largest, float(abs(boxes).max(initial=0)))
         centers = (boxes[:, :2] + boxes[:, 2:]) / 2  # (T, 2); models let boxes extend, but not lie, outside
-        self.away += int(((centers < 0) | (centers > [width, height])).any(axis=1).sum())
-        if far.any() and not self.first:
-            box = boxes[far.any(axis=1)][0].round(1).tolist()
-            self.first = f"image {name!r} has the box {box}, and is {width} wide and {height} high"
+        found = {
+            "far": ((boxes < -_TOLERANCE) | (boxes > np.array([width, height] * 2) + _TOLERANCE)).any(axis=1),
+            "away": ((centers < 0) | (centers > [width, height])).any(axis=1),
+            "flat": (boxes[:, 2:] <= boxes[:, :2]).any(axis=1),
+        }
+        for kind, rows in found.items():
+            self.count[kind] += int(rows.sum())
+            if rows.any() and kind not in self.first:
+                box = boxes[rows][0].round(1).tolist()
+                size_of = f"{width} wide and {height} high"
+                self.first[kind] = f"The first: image {name!r} has the box {box}, and is {size_of}"
 
     def warn(self) -> None:
-        """Warn of such boxes, or raise where the centers of many are outside."""
-        if self.away > _MOST_OUTSIDE * self.total:
+        """Warn of such boxes, or raise where the file cannot be meant as it is read."""
+        if self.total and self.largest <= 1:
             raise DataError(
-                f"{self.path}: {self.away} of {self.total} boxes lie outside of their image: were they made "
-                f"for images of another size, or turned? The first: {self.first}"
+                f"{self.path}: all {self.total} boxes are within one pixel, from image {self.name!r} on: are "
+                "they in shares of the image? Multiply them by its width and height"
             )
-        if self.count:
-            warnings.warn(
-                f"{self.path}: {self.count} of {self.total} boxes extend out of their image and are clipped; "
-                f"the first: {self.first}",
-                stacklevel=4,
+        if self.count["away"] > _MOST_OUTSIDE * self.total:
+            raise DataError(
+                f"{self.path}: {self.count['away']} of {self.total} boxes lie outside of their image: were "
+                f"they made for images of another size, or turned? {self.first['away']}"
             )
+        if self.count["far"]:
+            self._say("far", "extend out of their image and are clipped")
+        if self.count["flat"]:
+            self._say("flat", "have no area, or their corners are swapped, and are left out")
+
+    def _say(self, kind: str, what: str) -> None:
+        warnings.warn(
+            f"{self.path}: {self.count[kind]} of {self.total} boxes {what}. {self.first[kind]}", stacklevel=5
+        )
 
 
 def _fit(
@@ -192,7 +209,7 @@ def _fit(
     size: tuple[int, int],
     turn: int,
     columns: Mapping[str | int, int],
-    outside: _Outside,
+    odd: _Odd,
 ) -> TeacherBoxes:
     """The boxes of one image that have a class of the data set, or are of a teacher without classes.
 
@@ -209,7 +226,7 @@ def _fit(
     height, width = size
     boxes = np.array([box.box for box in known], dtype=np.float64).reshape(-1, 4)
     boxes = boxes * ([width, height] * 2 if image.relative else 1)
-    outside.add(image.name, boxes, size)
+    odd.add(image.name, boxes, size)
     labels = [-1 if box.label is None else columns[box.label] for box in known]
     boxes = boxes.clip(0, [width, height] * 2)
     if turn != 1:

@@ -22,6 +22,8 @@ def test_run_lengths_as_pycocotools_reads_them(height, width, share, seed) -> No
     runs = np.diff(np.flatnonzero(np.diff(np.r_[2, pixels.T.ravel(), 2])), prepend=0)
     plain = [0, *runs[1:]] if pixels[0, 0] else runs[1:]
     assert mask_box({"size": [height, width], "counts": [int(each) for each in plain]}) == (box, size)
+    if height > 1:
+        assert mask_box(pixels.tolist()) == mask_box(pixels.astype(bool).tolist()) == (box, size)
 
 
 def test_polygons_may_be_several() -> None:

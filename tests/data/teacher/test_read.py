@@ -45,6 +45,7 @@ def write(path, content):
     return path
 
 
+PIXELS = [[6 <= x < 30 and 4 <= y < 20 for x in range(WIDTH)] for y in range(HEIGHT)]
 XYWH = [6, 4, 24, 16]
 HF = {"score": 0.5, "label": "a cat.", "box": {"xmin": 6, "ymin": 4, "xmax": 30, "ymax": 20}}
 ARRAYS = {"xyxy": [BOX], "confidence": [0.5], "class_id": [0], "data": {"class_name": ["cat"]}}
@@ -80,6 +81,9 @@ def instances(**keys):
         ("torchvision.jsonl", [{"file": "a", "boxes": [BOX], "scores": [0.5], "labels": ["cat"]}], 1),
         ("table.jsonl", [{"file": "a", "boxes": [{"label": "cat", "box": BOX, "score": 0.5}]}], 1),
         ("proposals.jsonl", [{"image": "a", "boxes": [BOX], "scores": [0.5]}], -1),
+        ("masks.json", {"a.jpg": [{"label": "cat", "score": 0.5, "mask": PIXELS}], "b.jpg": []}, 1),
+        ("masks.json", {"a.jpg": [{**HF, "mask": "a_0.png"}], "b.jpg": []}, 1),
+        ("sam/a.json", [{"segmentation": PIXELS, "predicted_iou": 0.5}], -1),
         ("sam/a.json", [SAM], -1),
         ("sam/a.json", [SAM | {"segmentation": run_lengths()}], -1),
         (
@@ -163,6 +167,11 @@ def test_tables_of_segment_anything(tmp_path, source) -> None:
             r"none of its classes is one of bird, cat, dog: 'zebra' \(1\), the first in image",
         ),
         ({"box": [20, 0, 120, 80]}, "1 of 1 boxes lie outside of their image: .*'a.jpg' has the box"),
+        ({"box": [0.1, 0.2, 0.5, 0.9]}, "1 boxes are within one pixel, from image 'a.jpg' on: .* shares"),
+        (
+            {"segmentation": [[False] * 9, [True] * 9]},
+            r"'a.jpg' has a mask of the \(height, width\) \(2, 9\), exp",
+        ),
     ],
 )
 def test_what_is_wrong_names_file_and_image(tmp_path, source, entry, message) -> None:
@@ -217,6 +226,7 @@ def test_a_folder_of_several_kinds_or_of_none(tmp_path, source) -> None:
 def test_warnings(tmp_path, source) -> None:
     boxes = [{"label": "cat", "box": [10, 10, 70 if i == 0 else 50, 30]} for i in range(9)]
     boxes.append({"label": "zebra", "box": BOX})
+    boxes.append({"label": "dog", "box": [BOX[2], BOX[1], BOX[0], BOX[3]]})  # corners swapped
     path = write(tmp_path / "f.json", {"a.jpg": boxes, "x.jpg": boxes})
     with pytest.warns() as record:
         found = read_teacher(path, None, source)
@@ -225,7 +235,8 @@ def test_warnings(tmp_path, source) -> None:
     assert any(
         "1 box of classes without a mapping left out" in text and "'zebra' (1)" in text for text in texts
     )
-    assert any("1 of 9 boxes extend out" in text and "'a.jpg' has the box" in text for text in texts)
+    assert any("1 of 10 boxes extend out" in text and "'a.jpg' has the box" in text for text in texts)
+    assert any("1 of 10 boxes have no area" in text and "'a.jpg' has the box" in text for text in texts)
     assert any("4 images of VOC_trainval have no entry" in text for text in texts)
     assert found["a"].boxes.amax(dim=0).tolist() == [10, 10, WIDTH, 30]
     assert all(str(path) in text for text in texts)
