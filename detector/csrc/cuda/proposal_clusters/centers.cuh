@@ -33,9 +33,9 @@ struct Scratch {
 template <typename B>
 __device__ Work work_for(const Batch& batch, const Image& image, int64_t stream, int64_t index,
                          const Team& team, const Scratch& scratch, char* shared, int64_t shared_bytes) {
-  const int64_t sets_bytes = Sets::bytes(image.num_rows, team.size), rest_bytes = shared_bytes - sets_bytes;
+  const int64_t own_bytes = sets_bytes(image.num_rows, team.size), rest_bytes = shared_bytes - own_bytes;
   const bool means_fit = Means::bytes(image.num_rows, 1) <= rest_bytes;
-  char* const rest = shared + sets_bytes;
+  char* const rest = shared + own_bytes;
   char* const means = scratch.means + (stream * team.size + team.rank) * scratch.means_stride +
                       Means::bytes(image.begin, index);
   char* const nodes = scratch.nodes + stream * scratch.nodes_stride + Nodes<B>::bytes(image.begin, index);
