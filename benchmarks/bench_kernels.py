@@ -171,7 +171,8 @@ def rows(problem: Problem, device: torch.device) -> Iterator[Row]:
     first = problem.inputs[0][0]
     last = first.dim() == 4 and not first.is_contiguous()
     table = "nms" if problem.op == "batched_nms" else problem.op
-    timer = time_calls if device.type == "cpu" else time_in_graph if problem.graph else time_queued
+    in_graph = partial(time_in_graph, repeats=16)
+    timer = time_calls if device.type == "cpu" else in_graph if problem.graph else time_queued
     calls: dict[str, Calls] = {}
     for key, candidates in explain(problem.op, *problem.inputs[0], **problem.options).passes.items():
         fitting = [c.name for c in candidates if c.fits and c.name != "torch"]
