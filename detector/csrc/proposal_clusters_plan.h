@@ -52,7 +52,7 @@ constexpr Candidate<Request> kTable[] = {
 // The blocks of a team.
 inline int64_t team_size(const Request& request) {
   constexpr int64_t sizes[] = {8, 4, 2, 1};
-  static_assert(std::size(sizes) == std::size(kTable) && sizes[0] == kMostBlocks);
+  static_assert(is_table_of(std::size(sizes), kTable) && sizes[0] == kMostBlocks);
   return sizes[plan("proposal_clusters", kTable, request)];
 }
 
