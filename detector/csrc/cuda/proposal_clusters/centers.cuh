@@ -1,4 +1,4 @@
-// The centers of each image: centers_kernel.
+// The centers of each image: proposal_clusters_centers_kernel.
 #pragma once
 
 #include "choose.cuh"
@@ -49,9 +49,10 @@ __device__ Work work_for(const Batch& batch, const Image& image, int64_t stream,
 // A team of blocks an image and stream, class after class.
 template <typename B, typename T>
 __global__ void __launch_bounds__(kThreads)
-    centers_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
-                   Batch batch, Options options, const uint16_t* order, Scratch scratch, int64_t shared_bytes,
-                   int32_t team_size, Centers centers) {
+    proposal_clusters_centers_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes,
+                                     Matrix<float> image_labels, Batch batch, Options options,
+                                     const uint16_t* order, Scratch scratch, int64_t shared_bytes,
+                                     int32_t team_size, Centers centers) {
   extern __shared__ __align__(64) char shared[];
   __shared__ int32_t num_centers;
   __shared__ Pool<B, T> pool;  // in the registers of every thread it would take half of them

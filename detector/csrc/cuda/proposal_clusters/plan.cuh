@@ -73,7 +73,7 @@ Space plan_space(Method method, int64_t largest, const TeamSize& team, const Bat
   return space;
 }
 
-// How centers_kernel is launched.
+// How proposal_clusters_centers_kernel is launched.
 struct TeamLaunch {
   cudaLaunchAttribute cluster{};
   cudaLaunchConfig_t config{};

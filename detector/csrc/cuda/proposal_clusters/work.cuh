@@ -1,4 +1,5 @@
-// What a block of centers_kernel has at hand for one image and stream, and how much space that takes.
+// What a block of proposal_clusters_centers_kernel has at hand for one image and stream, and how much space
+// that takes.
 //
 // Addresses are worked out when they are needed: all of them at once would take half of a thread's registers.
 #pragma once
@@ -179,7 +180,7 @@ struct Pool {
   Work work;
   Matrix<B> boxes;
   Scores<T> scores;
-  const uint16_t* order;  // (R,), see order_kernel; not for OICR
+  const uint16_t* order;  // (R,), see proposal_clusters_order_kernel; not for OICR
   int32_t num_rows;       // R, of the image
 
   __device__ bool has_place(int32_t place) const { return !has_bit(work.sets.chosen(), order[place]); }
