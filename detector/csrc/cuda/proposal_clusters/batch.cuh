@@ -5,6 +5,7 @@
 
 #include "../../proposal_clusters.h"
 #include "../reduce.cuh"
+#include "../scan.cuh"
 
 namespace detector::proposal_clusters {
 

@@ -4,6 +4,7 @@
 #include "../../roi.h"
 #include "../launch.cuh"
 #include "../reduce.cuh"
+#include "../scan.cuh"
 
 namespace detector::roi {
 
