@@ -334,7 +334,13 @@ def test_other_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
             for candidates in explain(op, boxes, scores, *arguments, 0.5, gpu=gpu).passes.values():
                 assert_can_be_launched(candidates, gpu)
                 names |= {(op, c.name) for c in candidates if c.runs}
-    assert len(names) >= 24  # most kernels were among them
+    for method, images, number in itertools.product(("pcl", "mist", "oicr"), (1, 40), (1, 2000, 65_535)):
+        (candidates,) = explain(
+            "proposal_clusters", **proposals(method, images, number), gpu=gpu
+        ).passes.values()
+        assert_can_be_launched(candidates, gpu)
+        names |= {("proposal_clusters", c.name) for c in candidates if c.runs}
+    assert len(names) >= 25  # most kernels were among them
 
 
 def run_with_gradients(op: str, inputs: list[Tensor], options: dict) -> list[Tensor]:
