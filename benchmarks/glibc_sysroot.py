@@ -14,14 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-import ziglang
-
 ARCHITECTURE = "x86_64-linux-gnu"
 SOURCE = "#include <math.h>\nint main(int n, char **words) { return (int) exp(n); }\n"
 
 
 def make_sysroot(folder: Path, version: str) -> None:
     """Make `folder` with the headers of glibc `version`, and with libraries that only name its symbols."""
+    import ziglang
+
     headers = Path(ziglang.__file__).parent / "lib/libc/include"
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made, cache, program = (Path(scratch) / name for name in ("made", "cache", "program.c"))
