@@ -155,14 +155,14 @@ def cluster_problems(device: torch.device) -> Iterator[Problem]:
 
 
 PROBLEMS = {
-    "depthwise_conv2d": depthwise_problems,
-    "roi_align": partial(roi_problems, "roi_align"),
     "roi_pool": partial(roi_problems, "roi_pool"),
+    "roi_align": partial(roi_problems, "roi_align"),
     "upsample_bilinear2d": upsample_problems,
+    "proposal_clusters": cluster_problems,
     "nms": nms_problems,
     "trilinear_interpolate": trilinear_problems,
     "quick_gelu": gelu_problems,
-    "proposal_clusters": cluster_problems,
+    "depthwise_conv2d": depthwise_problems,
 }
 
 
@@ -198,8 +198,11 @@ def main() -> None:
     chosen = (
         [arguments.only] if arguments.only else PROBLEMS if device.type == "cuda" else ["depthwise_conv2d"]
     )
-    found = [row for op in chosen for problem in PROBLEMS[op](device) for row in rows(problem, device)]
-    print_table(found)
+    found: list[Row] = []
+    for op in chosen:
+        timed = [row for problem in PROBLEMS[op](device) for row in rows(problem, device)]
+        print_table(timed)
+        found += timed
     if arguments.only is None:
         write_result("kernels", device, found)
 
