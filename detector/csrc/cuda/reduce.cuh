@@ -66,7 +66,30 @@ __device__ T warp_scan(T value) {
   return value;
 }
 
-// Every thread of a block of kWarp full warps (1024 threads) gets the result.
+// Sums of the values of the threads before this one, and of all, by a block of kWarp full warps (1024
+// threads).
+template <typename T>
+struct Scan {
+  T before, all;
+};
+
+template <typename T>
+__device__ Scan<T> block_scan(T value) {
+  __shared__ T warp_sums[kWarp];
+  const T through = warp_scan(value);
+  if (lane_of_thread() == kWarp - 1) {
+    warp_sums[warp_of_thread()] = through;
+  }
+  __syncthreads();
+  const T through_warps = warp_scan(warp_sums[lane_of_thread()]);
+  const T through_own = __shfl_sync(0xffffffffu, through_warps, warp_of_thread());
+  const T own = __shfl_sync(0xffffffffu, through, kWarp - 1);
+  const T all = __shfl_sync(0xffffffffu, through_warps, kWarp - 1);
+  __syncthreads();  // warp_sums is free again
+  return {through_own - own + through - value, all};
+}
+
+// Every thread of such a block gets the result.
 template <typename Op, typename T>
 __device__ T block_reduce(T value, Op op) {
   __shared__ T warp_results[kWarp];

@@ -6,7 +6,6 @@
 #include "../../nms.h"
 #include "../../nms_plan.h"
 #include "../reduce.cuh"
-#include "../scan.cuh"
 
 namespace detector::nms {
 

@@ -5,7 +5,6 @@
 
 #include "../../proposal_clusters.h"
 #include "../reduce.cuh"
-#include "../scan.cuh"
 
 namespace detector::proposal_clusters {
 

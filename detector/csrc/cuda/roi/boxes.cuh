@@ -4,7 +4,6 @@
 #include "../../roi.h"
 #include "../launch.cuh"
 #include "../reduce.cuh"
-#include "../scan.cuh"
 
 namespace detector::roi {
 
