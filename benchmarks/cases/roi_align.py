@@ -15,6 +15,9 @@ the kernel. Corners of the boxes are uniform; [in brackets: boxes of 32 to 256 p
 Including layout changes and the final sum, on boxes of 32 to 256 pixels, with these tables: 0.25 forward and
 0.43 backward (targets 0.30 and 0.50). The host takes 31 us forward and 80 us backward per call on tiny
 inputs, torchvision 21 and 59.
+
+roi_order_kernel reads all boxes once for each image: 32 us of 523 for 16 images of 512 boxes (64 channels of
+14 x 14 cells, both passes), 345 of 1,955 for 64 images, 2,675 of 8,683 for 256 (H200).
 """
 
 import torch

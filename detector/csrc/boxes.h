@@ -45,4 +45,12 @@ C10_HOST_DEVICE B intersection(const Box<B>& a, const Box<B>& b) {
   return product(width > 0 ? width : B(0), height > 0 ? height : B(0));
 }
 
+// 0 where the union is empty: there the intersection is 0. Symmetric to the bit.
+template <typename B>
+C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
+  const B shared = intersection(a, b);
+  const B both = area_a + area_b - shared;
+  return shared / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
+}
+
 }  // namespace detector

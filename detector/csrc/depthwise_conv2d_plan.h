@@ -183,6 +183,8 @@ constexpr Candidate<Request> kGpuTable[] = {
     {"generic", always<Request>, "all", "double precision and whatever no other kernel takes"},
 };
 
+static_assert(is_table_of(kGeneric + 1, kGpuTable));
+
 inline GpuKernel gpu_kernel(const Request& request) {
   return GpuKernel(plan("depthwise_conv2d", kGpuTable, request));
 }
@@ -211,6 +213,8 @@ constexpr Candidate<Request> kCpuTable[] = {
     {"pixels", always<Request>, "all; contiguous tensors are copied",
      "a row is cut into segments whose pixels meet the same taps; channels are the vectors"},
 };
+
+static_assert(is_table_of(kPixels + 1, kCpuTable));
 
 inline CpuKernel cpu_kernel(const Request& request) {
   return CpuKernel(chosen("depthwise_conv2d", kCpuTable, request));

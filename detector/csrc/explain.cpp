@@ -4,6 +4,7 @@
 
 #include "depthwise_conv2d_plan.h"
 #include "nms_plan.h"
+#include "proposal_clusters_plan.h"
 #include "quick_gelu_plan.h"
 #include "roi_align_plan.h"
 #include "roi_pool_plan.h"
@@ -97,6 +98,14 @@ std::string upsample(Numbers number) {
                   : described("upsample_bilinear2d", kForwardTable, request);
 }
 
+// The method, rows of the largest image, images times streams.
+std::string clusters(const Gpu& gpu, Numbers number) {
+  using namespace proposal_clusters;
+  const auto method = Method(number());
+  const Request request{method, number.next[0], number.next[1], gpu, nullptr};
+  return described("proposal_clusters", kTable, request);
+}
+
 // Bytes of an element, points, channels.
 std::string trilinear(Numbers number) {
   const int element_size = int(number());
@@ -117,6 +126,7 @@ std::string table_of(const std::string& op, Numbers number) {
   gpu.shared_of_processor = number(), gpu.processors = int(number());
   return op == "depthwise_conv2d"                ? depthwise(gpu, number)
          : op == "roi_align" || op == "roi_pool" ? roi_op(op, gpu, number)
+         : op == "proposal_clusters"             ? clusters(gpu, number)
          : op == "nms"                           ? nms_op(number)
          : op == "upsample_bilinear2d"           ? upsample(number)
          : op == "trilinear_interpolate"         ? trilinear(number)

@@ -20,6 +20,8 @@ constexpr int kScanThreads = kTileBoxes * kTileWords;
 constexpr int kChunk = 256;  // boxes
 constexpr int kParts = 4;    // threads of a box, each with a part of what it is tested against
 constexpr int kChunkThreads = kChunk * kParts;
+static_assert(kRowsABlock <= kOrderThreads && kFew % kTileBoxes == 0 && kChunk % kWarp == 0);
+static_assert(kScanThreads <= 1024 && kChunkThreads <= 1024, "a block has no more threads");
 
 inline bool is_few(const Request& r) { return r.size <= kFew; }
 inline bool is_few_of_one_group(const Request& r) { return is_few(r) && !r.grouped; }
@@ -47,6 +49,8 @@ constexpr Candidate<Request> kOrderTable[] = {
      sort_launch},
 };
 
+static_assert(is_table_of(int(OrderKernel::kSort) + 1, kOrderTable));
+
 enum class KeepKernel { kScan, kChunks };
 
 constexpr Candidate<Request> kKeepTable[] = {
@@ -54,5 +58,7 @@ constexpr Candidate<Request> kKeepTable[] = {
      scan_launch},
     {"chunks", always<Request>, "all", "memory linear in the boxes; groups run side by side", chunks_launch},
 };
+
+static_assert(is_table_of(int(KeepKernel::kChunks) + 1, kKeepTable));
 
 }  // namespace detector::nms

@@ -48,6 +48,19 @@ bool always(const Request&) {
   return true;
 }
 
+// Whether a table has `number` candidates, one for each enumerator, and no two of the same name.
+template <typename Request, size_t N>
+constexpr bool is_table_of(int number, const Candidate<Request> (&table)[N]) {
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (std::string_view(table[i].name) == table[j].name) {
+        return false;
+      }
+    }
+  }
+  return number == int(N);
+}
+
 // Whether an environment variable lists op.name.
 inline bool lists(const char* variable, std::string_view op, std::string_view name) {
   const char* setting = std::getenv(variable);

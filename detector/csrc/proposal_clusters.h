@@ -33,14 +33,6 @@ struct Options {
 
 // ---- boxes ----
 
-// 0 where the union is empty: there the intersection is 0. Symmetric to the bit.
-template <typename B>
-C10_HOST_DEVICE B iou(const Box<B>& a, B area_a, const Box<B>& b, B area_b) {
-  const B shared = intersection(a, b);
-  const B both = area_a + area_b - shared;
-  return shared / (both + B(both == 0));  // no branch, so that compilers take many boxes at a time
-}
-
 // Whether a box covers at least that share of a center; one without area is never covered.
 template <typename B>
 C10_HOST_DEVICE bool covers(const Box<B>& box, const Box<B>& center, B center_area, B share) {

@@ -33,4 +33,6 @@ constexpr Candidate<Request> kTable[] = {
     {"single", always<Request>, "all", "any address", single_launch},
 };
 
+static_assert(is_table_of(int(Kernel::kSingle) + 1, kTable));
+
 }  // namespace detector::quick_gelu

@@ -9,6 +9,8 @@ using roi::Request;
 
 constexpr Candidate<Request> kForwardTable[] = {roi::kStaged16, roi::kStaged8, roi::kStaged4, roi::kDirect};
 
+static_assert(is_table_of(int(roi::Gather::kDirect) + 1, kForwardTable));
+
 inline roi::Gather forward_kernel(const Request& request) {
   return roi::Gather(plan("roi_align", kForwardTable, request));
 }
@@ -52,6 +54,8 @@ constexpr Candidate<Request> kBackwardTable[] = {
      "a lane sums 16 bytes of channels: weights are shared by more sums", vectors_launch},
     {"single", always<Request>, "all", "any number of channels", single_launch},
 };
+
+static_assert(is_table_of(int(Backward::kSingle) + 1, kBackwardTable));
 
 inline Backward backward_kernel(const Request& request) {
   return Backward(plan("roi_align", kBackwardTable, request));

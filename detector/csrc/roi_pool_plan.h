@@ -72,6 +72,8 @@ constexpr Candidate<Request> kForwardTable[] = {
     roi::kDirect,
 };
 
+static_assert(is_table_of(int(Forward::kGather) + int(roi::Gather::kDirect) + 1, kForwardTable));
+
 inline int forward_kernel(const Request& request) { return plan("roi_pool", kForwardTable, request); }
 
 // ---- the backward pass: a block owns a channel of an image, or a band of its cells ----

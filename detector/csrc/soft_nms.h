@@ -20,7 +20,7 @@ struct Decay {
 
   C10_HOST_DEVICE A operator()(A iou) const {
     if (gaussian) {
-      return iou > 0 ? std::exp(-iou * iou / parameter) : A(1);  // the IoU of empty boxes may be NaN
+      return iou > 0 ? std::exp(-iou * iou / parameter) : A(1);  // the IoU of NaN boxes is NaN
     }
     return iou > parameter ? A(1) - iou : A(1);
   }

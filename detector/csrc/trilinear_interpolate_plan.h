@@ -31,4 +31,6 @@ constexpr Candidate<Request> kFeatsTable[] = {
     {"rows", always<Request>, "all", "a thread writes a pack of channels of all corners"},
 };
 
+static_assert(is_table_of(int(FeatsKernel::kRows) + 1, kFeatsTable));
+
 }  // namespace detector::trilinear_interpolate

@@ -107,6 +107,8 @@ constexpr Candidate<Request> kForwardTable[] = {
      launch_of<forward_planes_strips<false>>},
 };
 
+static_assert(is_table_of(int(Forward::kPlanes64) + 1, kForwardTable));
+
 inline Forward forward_kernel(const Request& request) {
   return Forward(plan("upsample_bilinear2d", kForwardTable, request));
 }
@@ -144,6 +146,8 @@ constexpr Candidate<Request> kBackwardTable[] = {
      launch_of<backward_planes_strips>},
     {"planes_64", has_layout<false>, "contiguous", "indices of 64 bits", launch_of<backward_planes_strips>},
 };
+
+static_assert(is_table_of(int(Backward::kPlanes64) + 1, kBackwardTable));
 
 inline Backward backward_kernel(const Request& request) {
   return Backward(plan("upsample_bilinear2d", kBackwardTable, request));

@@ -21,7 +21,7 @@ from detector.layers.lltm import lltm, lltm_sequence
 from detector.layers.nms import batched_nms, nms, nms_mask
 from detector.layers.nms_rotated import batched_nms_rotated, nms_rotated
 from detector.layers.pcl_loss import pcl_loss, pcl_loss_compat
-from detector.layers.proposal_clusters import assign_to_seeds, proposal_clusters
+from detector.layers.proposal_clusters import METHODS, assign_to_seeds, proposal_clusters
 from detector.layers.quick_gelu import quick_gelu
 from detector.layers.roi_align import roi_align
 from detector.layers.roi_align_rotated import roi_align_rotated
@@ -224,6 +224,15 @@ def _nms(arguments: Arguments, gpu: Numbers) -> Passes:
     return {key: _compiled_table("nms", [*gpu, i, *numbers]) for i, key in enumerate(("order", "keep"))}
 
 
+def _clusters(arguments: Arguments, gpu: Numbers) -> Passes:
+    counts, scores = arguments["counts"], arguments["scores"]
+    most = min(int(arguments["boxes"].shape[0]), 65_535)  # rows of an image
+    largest = int(counts.max()) if counts.device.type == "cpu" and len(counts) else most
+    teams = len(counts) * (1 if scores.dim() == 2 else scores.shape[0])
+    numbers = [METHODS.index(arguments["method"]), largest, teams]
+    return {"forward": _compiled_table("proposal_clusters", [*gpu, *numbers])}
+
+
 def _upsample(arguments: Arguments, gpu: Numbers) -> Passes:
     input = arguments["input"]
     height, width, *factors = output_size(input, arguments["size"], arguments["scale_factor"])
@@ -258,7 +267,6 @@ class Op(NamedTuple):
 
 
 _BOTH = ("forward", "backward")
-_CLUSTERS = "one block for each image, up to 8 of a cluster from compute capability 9.0 on"
 _SUPPRESS = "a bit for each pair of boxes, then one block that goes through them in order"
 OPS = {
     op.function.__name__: op
@@ -274,7 +282,7 @@ OPS = {
         Op(soft_nms, ("forward",), "one block for each group: each step needs the one before"),
         Op(roi_align_rotated, _BOTH, "a thread for each pooled value; backward a warp for each cell"),
         *(Op(function, _BOTH, "one block for each image") for function in (pcl_loss, pcl_loss_compat)),
-        Op(proposal_clusters, ("forward",), _CLUSTERS),
+        Op(proposal_clusters, ("forward",), _clusters),
         *(
             Op(function, _BOTH, "torch's products, one kernel a step for the rest")
             for function in (lltm, lltm_sequence)

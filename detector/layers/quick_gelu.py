@@ -24,7 +24,9 @@ def quick_gelu(input: Tensor) -> Tensor:
     In float32 the exponential is accurate to 2 ulp. The gradient is finite for every finite input, 1 at
     infinity and 0 at minus infinity; the value at minus infinity is NaN. Second derivatives are supported.
     Results are bitwise reproducible. Only the input is saved for the backward pass. On a GPU the call does
-    not synchronize with the host and can be captured in a CUDA graph.
+    not synchronize with the host and can be captured in a CUDA graph. Under torch.compile it stays one
+    op: between other elementwise ops the formula, which the compiler fuses with them, takes about half the
+    time.
 
     Args:
         input (Tensor): any shape; float64, float32, float16 or bfloat16 (half precision computes in float32).

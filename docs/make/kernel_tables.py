@@ -29,7 +29,10 @@ def explanations(gpu: str | None) -> dict[str, Explanation]:
         "trilinear_interpolate": (images.new_empty(1, 8, 4), images.new_empty(1, 3)),
         "quick_gelu": (images,),
     }
-    return {op: explain(op, *each, gpu=gpu) for op, each in arguments.items()}
+    found = {op: explain(op, *each, gpu=gpu) for op, each in arguments.items()}
+    rows, counts = boxes[:, 1:], boxes[:, 0].long()
+    found["proposal_clusters"] = explain("proposal_clusters", rows, rows, rows, counts, method="pcl", gpu=gpu)
+    return found
 
 
 def table(passes: dict[str, list[Candidate]], op: str | None = None) -> str:

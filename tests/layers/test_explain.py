@@ -209,6 +209,15 @@ def meta(*shape: int, dtype: torch.dtype = FLOAT, channels_last: bool = False) -
     return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor
 
 
+def proposals(method: str, images: int, number: int) -> dict[str, object]:
+    """The arguments of proposal_clusters for so many images with so many proposals each."""
+    rows = images * number
+    return {
+        "boxes": meta(rows, 4), "scores": meta(rows, 20), "image_labels": meta(images, 20),
+        "counts": torch.full((images,), number), "method": method,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("op", "arguments", "gpu", "expected"),
     [
@@ -241,11 +250,21 @@ def meta(*shape: int, dtype: torch.dtype = FLOAT, channels_last: bool = False) -
         ("trilinear_interpolate", (meta(9, 8, 16), meta(9, 3)), "sm_90", ["only", "few", "only"]),
         ("trilinear_interpolate", (meta(9, 8, 17), meta(9, 3)), "sm_90", ["only", "rows", "only"]),
         ("quick_gelu", (meta(9),), "sm_90", ["packs", "packs"]),
+        ("proposal_clusters", proposals("pcl", 3, 2000), "sm_90", ["team_8"]),
+        ("proposal_clusters", proposals("mist", 17, 2000), "sm_90", ["team_4"]),
+        ("proposal_clusters", proposals("pcl", 66, 2000), "sm_90", ["team_2"]),
+        ("proposal_clusters", proposals("pcl", 67, 2000), "sm_90", ["one_block"]),
+        ("proposal_clusters", proposals("oicr", 3, 2000), "sm_90", ["one_block"]),
+        ("proposal_clusters", proposals("pcl", 3, 2000), "sm_89", ["one_block"]),
         ("soft_nms", (meta(9, 4), meta(9)), "sm_90", ["only"]),
     ],
 )  # fmt: skip
-def test_other_ops_on_a_gpu(op: str, arguments: tuple, gpu: str, expected: list[str]) -> None:
-    assert list(explain(op, *arguments, gpu=gpu).kernels().values()) == expected
+def test_other_ops_on_a_gpu(
+    op: str, arguments: tuple | dict[str, object], gpu: str, expected: list[str]
+) -> None:
+    named = arguments if isinstance(arguments, dict) else {}
+    found = explain(op, *(() if named else arguments), gpu=gpu, **named)
+    assert list(found.kernels().values()) == expected
 
 
 def test_every_op_can_be_asked_about() -> None:
@@ -315,7 +334,13 @@ def test_other_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
             for candidates in explain(op, boxes, scores, *arguments, 0.5, gpu=gpu).passes.values():
                 assert_can_be_launched(candidates, gpu)
                 names |= {(op, c.name) for c in candidates if c.runs}
-    assert len(names) >= 24  # most kernels were among them
+    for method, images, number in itertools.product(("pcl", "mist", "oicr"), (1, 40), (1, 2000, 65_535)):
+        (candidates,) = explain(
+            "proposal_clusters", **proposals(method, images, number), gpu=gpu
+        ).passes.values()
+        assert_can_be_launched(candidates, gpu)
+        names |= {("proposal_clusters", c.name) for c in candidates if c.runs}
+    assert len(names) >= 25  # most kernels were among them
 
 
 def run_with_gradients(op: str, inputs: list[Tensor], options: dict) -> list[Tensor]:
@@ -361,6 +386,8 @@ def forced_cases(dtype: torch.dtype) -> list[tuple[str, list[Tensor], dict]]:
         ("quick_gelu", [images(dtype, 1001)], {}),
         ("nms", [boxes, scores], {"iou_threshold": 0.3}),
         ("batched_nms", [boxes, scores, (scores * 9).long() % 3], {"iou_threshold": 0.3}),
+        ("proposal_clusters", [boxes, torch.stack([scores, scores.flip(0)], 1).sigmoid(), torch.ones(2, 2),
+                               torch.tensor([170, 130])], {"method": "pcl"}),
     ]  # fmt: skip
 
 

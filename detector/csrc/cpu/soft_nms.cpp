@@ -37,7 +37,7 @@ void decay_group(const Matrix<A>& view, const Vector<A>& scores, int64_t first, 
     }
     left.erase(best);
     for (Candidate& other : left) {
-      other.score *= decay(nms::iou(taken.box, taken.area, other.box, other.area));
+      other.score *= decay(iou(taken.box, taken.area, other.box, other.area));
     }
   }
   for (const Candidate& other : left) {

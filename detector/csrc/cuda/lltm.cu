@@ -56,7 +56,8 @@ __device__ void for_each(int64_t rows, int64_t columns, const Body& body) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) pack_kernel(Sizes sizes, const T* input, Matrix<T> h, T* xh) {
+__global__ void __launch_bounds__(kThreads)
+    lltm_pack_kernel(Sizes sizes, const T* input, Matrix<T> h, T* xh) {
   const int64_t state = sizes.state;
   for_each(sizes.steps * sizes.rows, sizes.width(), [&](int64_t n, int64_t s) {
     if (s >= state) {
@@ -97,7 +98,7 @@ __device__ void add_rows(const T* __restrict__ matrix, int64_t rows, int64_t col
 
 // Blocks (i, 0, j) copy, blocks (i, 1, 0) add up for the bias.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) finish_kernel(Results<T> at) {
+__global__ void __launch_bounds__(kThreads) lltm_finish_kernel(Results<T> at) {
   const auto& sizes = at.sizes;
   const int64_t rows = sizes.steps * sizes.rows;
   if (blockIdx.y == 1) {
@@ -123,7 +124,7 @@ __device__ A gate_at(const T* gates, const T* bias, int gate, int64_t n, int64_t
 }
 
 template <typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
+__global__ void __launch_bounds__(kThreads) lltm_forward_kernel(ForwardStep<T> at) {
   const int64_t state = at.sizes.state;
   for_each(at.sizes.rows, state, [&](int64_t n, int64_t s) {
     const auto gate = [&](int i) { return gate_at(at.gates, at.bias, i, n, s, state); };
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardStep<T> at) {
 }
 
 template <typename T, typename A = Accumulate<T>>
-__global__ void __launch_bounds__(kThreads) backward_kernel(BackwardStep<T> at) {
+__global__ void __launch_bounds__(kThreads) lltm_backward_kernel(BackwardStep<T> at) {
   const int64_t state = at.sizes.state;
   if (at.zeros != nullptr && blockIdx.x == 0) {
     for (int64_t s = threadIdx.y * blockDim.x + threadIdx.x; s < at.sizes.width(); s += kThreads) {
@@ -191,22 +192,22 @@ struct Cuda {
 
   template <typename T>
   void pack(const Sizes& sizes, const T* input, const Matrix<T>& h, T* xh) const {
-    launch(pack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), 1, sizes, input, h, xh);
+    launch(lltm_pack_kernel<T>, sizes.steps * sizes.rows, sizes.width(), 1, sizes, input, h, xh);
   }
 
   template <typename T>
   void finish(const Results<T>& at) const {
-    launch(finish_kernel<T>, at.sizes.steps * at.sizes.rows, at.sizes.width(), at.grad_bias ? 2 : 1, at);
+    launch(lltm_finish_kernel<T>, at.sizes.steps * at.sizes.rows, at.sizes.width(), at.grad_bias ? 2 : 1, at);
   }
 
   template <typename T>
   void forward_step(const ForwardStep<T>& step) const {
-    launch(forward_kernel<T, Accumulate<T>>, step.sizes.rows, step.sizes.state, 1, step);
+    launch(lltm_forward_kernel<T, Accumulate<T>>, step.sizes.rows, step.sizes.state, 1, step);
   }
 
   template <typename T>
   void backward_step(const BackwardStep<T>& step) const {
-    launch(backward_kernel<T, Accumulate<T>>, step.sizes.rows, step.sizes.state, 1, step);
+    launch(lltm_backward_kernel<T, Accumulate<T>>, step.sizes.rows, step.sizes.state, 1, step);
   }
 
   template <typename Kernel, typename... Arguments>

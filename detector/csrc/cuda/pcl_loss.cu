@@ -45,8 +45,8 @@ __device__ Range rows_of(const Batch& batch, int64_t image) {
 // last; `table` (sum R,) is scratch for the slopes of the clusters, from the image's first row on.
 template <typename T, typename A>
 __global__ void __launch_bounds__(kForwardThreads)
-    forward_kernel(Matrix<T> probs, int64_t num_columns, Vector<int64_t> labels, Vector<T> weights,
-                   Vector<int64_t> clusters, Batch batch, T* losses, A* slopes, A* table) {
+    pcl_loss_forward_kernel(Matrix<T> probs, int64_t num_columns, Vector<int64_t> labels, Vector<T> weights,
+                            Vector<int64_t> clusters, Batch batch, T* losses, A* slopes, A* table) {
   const Range range = rows_of(batch, blockIdx.x);
   const int64_t num_rows = range.end - range.begin;
   const A scale = A(1) / A(max(num_rows, int64_t(1)));
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kForwardThreads)
 
 // Block (i, j) takes every gridDim.y-th stretch of image i's rows, one warp a row.
 template <typename T, typename A>
-__global__ void backward_kernel(Vector<T> grad, Vector<int64_t> labels, Vector<A> slopes, Batch batch,
-                                int64_t num_columns, T* grad_probs) {
+__global__ void pcl_loss_backward_kernel(Vector<T> grad, Vector<int64_t> labels, Vector<A> slopes,
+                                         Batch batch, int64_t num_columns, T* grad_probs) {
   const int64_t image = blockIdx.x;
   const Range range = rows_of(batch, image);
   const int64_t step = int64_t(gridDim.y) * kBackwardWarps;
@@ -131,7 +131,7 @@ void launch_forward(const Tensor& probs, const Tensor& labels, const Tensor& wei
                     const Batch& batch, const Tensor& losses, const Tensor& slopes) {
   using A = Accumulate<T>;
   const Tensor table = allocate(slopes, {slopes.size(0)});
-  launch_kernel(forward_kernel<T, A>, batch.num_images, kForwardThreads, 0, current_stream(probs),
+  launch_kernel(pcl_loss_forward_kernel<T, A>, batch.num_images, kForwardThreads, 0, current_stream(probs),
                 matrix_view<T>(probs), probs.size(1), vector_view<int64_t>(labels), vector_view<T>(weights),
                 vector_view<int64_t>(clusters), batch, losses.mutable_data_ptr<T>(),
                 slopes.mutable_data_ptr<A>(), table.mutable_data_ptr<A>());
@@ -145,7 +145,7 @@ void launch_backward(const Tensor& grad, const Tensor& labels, const Tensor& slo
   const int64_t images = std::max<int64_t>(batch.num_images + (batch.counts.data != nullptr), 1);
   const int64_t stretches = batch.num_rows / (kBackwardWarps * images) + 1;
   const dim3 grid(images, std::min<int64_t>(stretches, 65535));
-  launch_kernel(backward_kernel<T, A>, grid, kBackwardWarps * kWarp, 0, current_stream(grad),
+  launch_kernel(pcl_loss_backward_kernel<T, A>, grid, kBackwardWarps * kWarp, 0, current_stream(grad),
                 vector_view<T>(grad), vector_view<int64_t>(labels), vector_view<A>(slopes), batch,
                 grad_probs.size(1), grad_probs.mutable_data_ptr<T>());
 }

@@ -30,8 +30,8 @@ __device__ T element(T grad, T input) {
 // the last elements, fewer than a pack, go to the last block.
 template <bool kBackward, int kSize, typename T>
 __global__ void __launch_bounds__(kThreads)
-    map_kernel(const T* __restrict__ grad, const T* __restrict__ input, int64_t numel,
-               T* __restrict__ output) {
+    quick_gelu_map_kernel(const T* __restrict__ grad, const T* __restrict__ input, int64_t numel,
+                          T* __restrict__ output) {
   constexpr int kPacks = packs_of_thread(kBackward);
   const int64_t packs = numel / kSize;
   const int64_t first = int64_t(blockIdx.x) * (kThreads * kPacks) + threadIdx.x;
@@ -67,10 +67,11 @@ template <bool kBackward, typename T>
 void launch(const T* grad, const T* input, int64_t numel, T* output, cudaStream_t stream) {
   const Request request{numel, sizeof(T), is_aligned(input) && is_aligned(grad), kBackward};
   if (Kernel(plan("quick_gelu", kTable, request)) == Kernel::kPacks) {
-    launch_kernel(map_kernel<kBackward, kPackSize<T>, T>, packs_launch(request), stream, grad, input, numel,
-                  output);
+    launch_kernel(quick_gelu_map_kernel<kBackward, kPackSize<T>, T>, packs_launch(request), stream, grad,
+                  input, numel, output);
   } else {
-    launch_kernel(map_kernel<kBackward, 1, T>, single_launch(request), stream, grad, input, numel, output);
+    launch_kernel(quick_gelu_map_kernel<kBackward, 1, T>, single_launch(request), stream, grad, input, numel,
+                  output);
   }
 }
 

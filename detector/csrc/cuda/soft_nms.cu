@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
         A score = left[i];
         if (index != no_index) {
           const Box<A> box = box_at(boxes, i);
-          score *= decay(nms::iou(taken, factor_area, box, area(box)));
+          score *= decay(iou(taken, factor_area, box, area(box)));
           left[i] = score;
         }
         if (score > best) {

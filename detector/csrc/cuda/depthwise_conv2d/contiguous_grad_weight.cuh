@@ -101,8 +101,8 @@ __device__ void add_threads_of_planes(const A (&sums)[N], int planes, int strips
 // channels; partial is (blocks of a channel, C m, K, K).
 template <typename T, typename A, int K, int S, bool kVector>
 __global__ void __launch_bounds__(kGradWeightThreads)
-    contiguous_grad_weight_kernel(GradWeightSizes p, const T* __restrict__ input, const T* __restrict__ grad,
-                                  A* __restrict__ partial) {
+    depthwise_strips_grad_weight_kernel(GradWeightSizes p, const T* __restrict__ input,
+                                        const T* __restrict__ grad, A* __restrict__ partial) {
   extern __shared__ uint4 shared[];
   const bool staged = !kVector && p.planes > 0;
   const unsigned out_channels = p.channels * p.multiplier, strips_per_plane = p.strips.strips_per_plane();
@@ -181,8 +181,8 @@ void launch_contiguous_grad_weight(const Problem& p, const T* input, const T* gr
   const int64_t groups = ceil_div(p.out_channels(), std::max(planes, 1));  // of channels
   const int64_t num_strips = planes > 0 ? p.batch : p.batch * strips.strips_per_plane();
   const int64_t weights = p.out_channels() * K * K;
-  const auto kernel = vector ? contiguous_grad_weight_kernel<T, A, K, S, true>
-                             : contiguous_grad_weight_kernel<T, A, K, S, false>;
+  const auto kernel = vector ? depthwise_strips_grad_weight_kernel<T, A, K, S, true>
+                             : depthwise_strips_grad_weight_kernel<T, A, K, S, false>;
   const int sums_bytes = (planes > 0 ? kGradWeightThreads : kGradWeightWarps) * K * K * int(sizeof(A));
   const int bytes = std::max(staged_bytes(planes, elements, sizeof(T)), sums_bytes);
   const int64_t most = std::min(ceil_div(num_strips, 2), int64_t(65535));  // two images a block at least

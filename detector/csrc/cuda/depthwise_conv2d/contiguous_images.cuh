@@ -99,8 +99,8 @@ struct HalvedTranspose {
 // kVector: pad_w is K / 2, and rows are aligned; else any.
 template <typename Pass, bool kVector, typename T>
 __global__ void __launch_bounds__(kStripThreads)
-    contiguous_images_kernel(ImageSizes p, const T* __restrict__ source, const T* __restrict__ weight,
-                             const T* __restrict__ bias, T* __restrict__ target) {
+    depthwise_strips_kernel(ImageSizes p, const T* __restrict__ source, const T* __restrict__ weight,
+                            const T* __restrict__ bias, T* __restrict__ target) {
   with_strip<!kVector>(p.staging, source, target, [&](const Strips::Place& at, const T* from, T* to) {
     using A = Accumulate<T>;
     constexpr int kTaps = Pass::kKernel * Pass::kKernel;
@@ -149,7 +149,7 @@ void launch_contiguous_images(const Problem& p, bool turned, const T* source, co
       int(p.pad_w),
       turned};
   const auto kernel =
-      vector ? contiguous_images_kernel<Pass, true, T> : contiguous_images_kernel<Pass, false, T>;
+      vector ? depthwise_strips_kernel<Pass, true, T> : depthwise_strips_kernel<Pass, false, T>;
   const int64_t strips_of_block = planes > 0 ? planes * strips.strips_per_plane() : kStripThreads;
   launch_kernel(kernel, blocks_for(num_strips, strips_of_block), kStripThreads,
                 staged_bytes(planes, elements, sizeof(T)), stream, sizes, source, weight, bias, target);

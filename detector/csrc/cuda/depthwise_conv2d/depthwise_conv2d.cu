@@ -71,7 +71,7 @@ class CudaKernels {
   template <typename T>
   static GpuKernel kernel_for(Pass pass, const Problem& p, bool channels_last, bool aligned) {
     // All files are compiled for the same GPUs, so that one kernel tells for all.
-    const int architecture = compiled_kernel(generic_forward_kernel<T, int>).architecture;
+    const int architecture = compiled_kernel(depthwise_generic_forward_kernel<T, int>).architecture;
     return gpu_kernel({pass, p, sizeof(T), channels_last, aligned, {architecture, 0, 0, 0}});
   }
 

@@ -58,8 +58,9 @@ struct GenericProblem {
 
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kGenericThreads)
-    generic_forward_kernel(GenericProblem<Index> p, int64_t elements, const T* __restrict__ input,
-                           const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ output) {
+    depthwise_generic_forward_kernel(GenericProblem<Index> p, int64_t elements, const T* __restrict__ input,
+                                     const T* __restrict__ weight, const T* __restrict__ bias,
+                                     T* __restrict__ output) {
   using A = Accumulate<T>;
   const int64_t step = int64_t(gridDim.x) * kGenericThreads;
   for (int64_t e = int64_t(blockIdx.x) * kGenericThreads + threadIdx.x; e < elements; e += step) {
@@ -81,8 +82,8 @@ __global__ void __launch_bounds__(kGenericThreads)
 
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kGenericThreads)
-    generic_grad_input_kernel(GenericProblem<Index> p, int64_t elements, const T* __restrict__ grad,
-                              const T* __restrict__ weight, T* __restrict__ result) {
+    depthwise_generic_grad_input_kernel(GenericProblem<Index> p, int64_t elements, const T* __restrict__ grad,
+                                        const T* __restrict__ weight, T* __restrict__ result) {
   using A = Accumulate<T>;
   const int64_t step = int64_t(gridDim.x) * kGenericThreads;
   for (int64_t e = int64_t(blockIdx.x) * kGenericThreads + threadIdx.x; e < elements; e += step) {
@@ -108,8 +109,9 @@ __global__ void __launch_bounds__(kGenericThreads)
 // One block a weight: its threads go through the outputs in strides, and are summed in a fixed order.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kWarp* kWarp)
-    generic_grad_weight_kernel(GenericProblem<Index> p, int64_t weights, const T* __restrict__ input,
-                               const T* __restrict__ grad, T* __restrict__ result) {
+    depthwise_generic_grad_weight_kernel(GenericProblem<Index> p, int64_t weights,
+                                         const T* __restrict__ input, const T* __restrict__ grad,
+                                         T* __restrict__ result) {
   using A = Accumulate<T>;
   const int64_t positions = int64_t(p.batch) * p.out.height * p.out.width;
   for (int64_t tap = blockIdx.x; tap < weights; tap += gridDim.x) {
@@ -153,8 +155,8 @@ void forward_generic(const Problem& p, bool channels_last, const T* input, const
                      T* output, cudaStream_t stream) {
   const int64_t elements = p.batch * p.out_channels() * p.out_height * p.out_width;
   dispatch_index(p, channels_last, [&]<typename Index>(const GenericProblem<Index>& problem) {
-    launch_kernel(generic_forward_kernel<T, Index>, blocks_for(elements, kGenericThreads), kGenericThreads, 0,
-                  stream, problem, elements, input, weight, bias, output);
+    launch_kernel(depthwise_generic_forward_kernel<T, Index>, blocks_for(elements, kGenericThreads),
+                  kGenericThreads, 0, stream, problem, elements, input, weight, bias, output);
   });
 }
 
@@ -163,8 +165,8 @@ void grad_input_generic(const Problem& p, bool channels_last, const T* grad, con
                         cudaStream_t stream) {
   const int64_t elements = p.batch * p.channels * p.height * p.width;
   dispatch_index(p, channels_last, [&]<typename Index>(const GenericProblem<Index>& problem) {
-    launch_kernel(generic_grad_input_kernel<T, Index>, blocks_for(elements, kGenericThreads), kGenericThreads,
-                  0, stream, problem, elements, grad, weight, result);
+    launch_kernel(depthwise_generic_grad_input_kernel<T, Index>, blocks_for(elements, kGenericThreads),
+                  kGenericThreads, 0, stream, problem, elements, grad, weight, result);
   });
 }
 
@@ -173,8 +175,8 @@ void grad_weight_generic(const Problem& p, bool channels_last, const T* input, c
                          cudaStream_t stream) {
   const int64_t weights = p.out_channels() * p.taps();
   dispatch_index(p, channels_last, [&]<typename Index>(const GenericProblem<Index>& problem) {
-    launch_kernel(generic_grad_weight_kernel<T, Index>, blocks_for(weights, 1), kWarp * kWarp, 0, stream,
-                  problem, weights, input, grad, result);
+    launch_kernel(depthwise_generic_grad_weight_kernel<T, Index>, blocks_for(weights, 1), kWarp * kWarp, 0,
+                  stream, problem, weights, input, grad, result);
   });
 }
 

@@ -114,9 +114,9 @@ __device__ __noinline__ void repair(const T* tile, int pitch, int columns, const
 // Block (k, tile, z): output channel k of every gridDim.z-th image.
 template <typename T, int K>
 __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
-    tensor_core_forward_kernel(TileSizes s, bool turned, const T* __restrict__ input,
-                               const T* __restrict__ weight, const T* __restrict__ bias,
-                               T* __restrict__ output) {
+    depthwise_tensor_cores_kernel(TileSizes s, bool turned, const T* __restrict__ input,
+                                  const T* __restrict__ weight, const T* __restrict__ bias,
+                                  T* __restrict__ output) {
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x;
   const int row = first_row(s), column = first_column(s), columns = min(s.columns, s.width - column);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 template <int K, typename T>
 void launch_tensor_core_forward(const Problem& p, bool turned, const T* input, const T* weight, const T* bias,
                                 T* output, cudaStream_t stream) {
-  const auto kernel = tensor_core_forward_kernel<T, K>;
+  const auto kernel = depthwise_tensor_cores_kernel<T, K>;
   const TileLaunch launch = tile_launch(Pass::kForward, p, compiled_kernel(kernel).most_shared);
   launch_kernel(kernel, dim3(launch.channels, launch.tiles, launch.groups), launch.sizes.warps * kWarp,
                 launch.shared, stream, launch.sizes, turned, input, weight, bias, output);

@@ -45,8 +45,8 @@ __device__ void correlate_octets(const T* input, int input_pitch, const T* grad,
 // Block (k, tile, z) writes its sums for output channel k to partial (tiles * z, C m, K, K).
 template <typename T, int K>
 __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
-    tensor_core_grad_weight_kernel(TileSizes s, const T* __restrict__ input, const T* __restrict__ grad,
-                                   float* __restrict__ partial) {
+    depthwise_tensor_cores_grad_weight_kernel(TileSizes s, const T* __restrict__ input,
+                                              const T* __restrict__ grad, float* __restrict__ partial) {
   constexpr int kPairs = (K + 1) / 2;
   extern __shared__ uint4 shared[];
   const int rows = s.warps * kTileRows, k = blockIdx.x, out_channels = s.channels * s.multiplier;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 2)
 template <int K, typename T, typename Allocate>
 void launch_tensor_core_grad_weight(const Problem& p, const T* input, const T* grad, T* result,
                                     const Allocate& allocate, cudaStream_t stream) {
-  const auto kernel = tensor_core_grad_weight_kernel<T, K>;
+  const auto kernel = depthwise_tensor_cores_grad_weight_kernel<T, K>;
   const TileLaunch launch = tile_launch(Pass::kGradWeight, p, compiled_kernel(kernel).most_shared);
   const int64_t weights = p.out_channels() * K * K, parts = int64_t(launch.groups) * launch.tiles;
   float* partial = allocate(parts * weights);

@@ -11,8 +11,12 @@ namespace detector::nms {
 
 constexpr int kWords = kChunk / kWarp;  // bits of a chunk
 constexpr int kTile = 2 * kChunk;       // boxes in shared memory
+static_assert(kWords <= kWarp, "a lane has a word");
+static_assert(kTile <= kChunkThreads, "a thread loads a box");
 template <typename A>
 constexpr int kUnroll = 32 / sizeof(A);  // tests at a time
+static_assert(kTile % (kParts * kUnroll<float>) == 0 && kWarp % kUnroll<float> == 0,
+              "so no test is of a box beyond");
 
 // All boxes, group after group, best first.
 template <typename A>

@@ -8,6 +8,9 @@
 namespace detector::nms {
 
 constexpr int kFewWords = kFew / kWarp;
+static_assert(kFewWords % kWarp == 0 && kFewWords % kWords == 0);
+static_assert(kScanThreads / kWarp > kWords,
+              "a warp decides, and one for each word of a chunk sees to the others");
 
 // Word w <= i / 32 of box i, at w * size + i, gets a bit for each of the boxes from 32 w on that suppresses
 // it.

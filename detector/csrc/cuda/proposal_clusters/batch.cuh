@@ -71,6 +71,7 @@ struct Scores {
 
 constexpr int kWarps = 32;
 constexpr int kThreads = kWarps * kWarp;
+static_assert(kWarps == kWarp, "a warp reduces what the warps found; block_scan() expects as many threads");
 
 // Every lane gets the best; better(a, b) picks one of two by a total order.
 template <typename T>

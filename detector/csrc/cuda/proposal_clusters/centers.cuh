@@ -1,4 +1,4 @@
-// The centers of each image: centers_kernel.
+// The centers of each image: proposal_clusters_centers_kernel.
 #pragma once
 
 #include "choose.cuh"
@@ -33,9 +33,9 @@ struct Scratch {
 template <typename B>
 __device__ Work work_for(const Batch& batch, const Image& image, int64_t stream, int64_t index,
                          const Team& team, const Scratch& scratch, char* shared, int64_t shared_bytes) {
-  const int64_t sets_bytes = Sets::bytes(image.num_rows, team.size), rest_bytes = shared_bytes - sets_bytes;
+  const int64_t own_bytes = sets_bytes(image.num_rows, team.size), rest_bytes = shared_bytes - own_bytes;
   const bool means_fit = Means::bytes(image.num_rows, 1) <= rest_bytes;
-  char* const rest = shared + sets_bytes;
+  char* const rest = shared + own_bytes;
   char* const means = scratch.means + (stream * team.size + team.rank) * scratch.means_stride +
                       Means::bytes(image.begin, index);
   char* const nodes = scratch.nodes + stream * scratch.nodes_stride + Nodes<B>::bytes(image.begin, index);
@@ -49,9 +49,10 @@ __device__ Work work_for(const Batch& batch, const Image& image, int64_t stream,
 // A team of blocks an image and stream, class after class.
 template <typename B, typename T>
 __global__ void __launch_bounds__(kThreads)
-    centers_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
-                   Batch batch, Options options, const uint16_t* order, Scratch scratch, int64_t shared_bytes,
-                   int32_t team_size, Centers centers) {
+    proposal_clusters_centers_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes,
+                                     Matrix<float> image_labels, Batch batch, Options options,
+                                     const uint16_t* order, Scratch scratch, int64_t shared_bytes,
+                                     int32_t team_size, Centers centers) {
   extern __shared__ __align__(64) char shared[];
   __shared__ int32_t num_centers;
   __shared__ Pool<B, T> pool;  // in the registers of every thread it would take half of them

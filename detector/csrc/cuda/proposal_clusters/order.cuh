@@ -1,4 +1,4 @@
-// The rows of each class in the order of their scores: order_kernel.
+// The rows of each class in the order of their scores: proposal_clusters_order_kernel.
 #pragma once
 
 #include "batch.cuh"
@@ -17,8 +17,8 @@ __device__ inline int32_t clamp_to(int32_t value, int32_t most) { return max(0, 
 // gridDim.y-th stretch of image i's rows and every gridDim.z-th of its positive classes.
 template <typename T>
 __global__ void __launch_bounds__(kOrderWarps* kWarp)
-    order_kernel(Streams<T> streams, int64_t num_classes, Matrix<float> image_labels, Batch batch,
-                 uint16_t* order) {
+    proposal_clusters_order_kernel(Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
+                                   Batch batch, uint16_t* order) {
   __shared__ Accumulate<T> tile[kOrderTile];
   const int64_t stream = blockIdx.x / batch.num_images, index = blockIdx.x % batch.num_images;
   const Image image = image_at(batch, stream, index);

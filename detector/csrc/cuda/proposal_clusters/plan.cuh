@@ -44,7 +44,7 @@ int64_t shared_bytes(Method method, int64_t largest, int64_t team_size, int64_t 
   const int64_t graph = graph_words(largest, 1) * int64_t(sizeof(uint32_t));
   const int64_t rest =
       method == Method::oicr ? 0 : std::max(Means::bytes(largest, 1), Nodes<B>::bytes(largest, 1) + graph);
-  return std::min(Sets::bytes(largest, team_size) + rest, most);
+  return std::min(sets_bytes(largest, team_size) + rest, most);
 }
 
 // A graph that would take more than its share of memory is not kept: its bits are computed where they are
@@ -58,7 +58,7 @@ Space plan_space(Method method, int64_t largest, const TeamSize& team, const Bat
   if (method == Method::oicr) {
     return space;
   }
-  const int64_t rest = team.shared - Sets::bytes(largest, team.blocks), nodes = Nodes<B>::bytes(largest, 1);
+  const int64_t rest = team.shared - sets_bytes(largest, team.blocks), nodes = Nodes<B>::bytes(largest, 1);
   const int64_t graph = team.blocks * graph_words(largest, team.blocks) * int64_t(sizeof(uint32_t));
   if (method == Method::pcl && Means::bytes(largest, 1) > rest) {
     space.means_of_stream = Means::bytes(batch.num_rows, batch.num_images);
@@ -73,7 +73,7 @@ Space plan_space(Method method, int64_t largest, const TeamSize& team, const Bat
   return space;
 }
 
-// How centers_kernel is launched.
+// How proposal_clusters_centers_kernel is launched.
 struct TeamLaunch {
   cudaLaunchAttribute cluster{};
   cudaLaunchConfig_t config{};
@@ -95,23 +95,18 @@ struct TeamLaunch {
 template <typename B, typename Kernel>
 TeamSize plan_team(Kernel* kernel, Method method, int64_t largest, int64_t teams) {
   const CompiledKernel compiled = compiled_kernel(kernel);
-  const bool clusters = compiled.architecture >= 90 && method != Method::oicr;
-  const int processors = device_attribute(cudaDevAttrMultiProcessorCount);
+  Gpu gpu = current_gpu();
+  gpu.architecture = compiled.architecture, gpu.most_shared = compiled.most_shared;
   const auto with_blocks = [&](int64_t blocks) {
     return TeamSize{blocks, shared_bytes<B>(method, largest, blocks, compiled.most_shared)};
   };
-  for (int64_t blocks = clusters ? kMostBlocks : 1; blocks > 1; blocks /= 2) {
-    const TeamSize size = with_blocks(blocks);
-    if (teams * blocks <= processors && Sets::bytes(largest, blocks) <= size.shared) {
-      const TeamLaunch launch(teams, size, nullptr);
-      int active = 0;
-      STD_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&active, kernel, &launch.config));
-      if (active >= teams) {
-        return size;
-      }
-    }
-  }
-  return with_blocks(1);
+  const auto all_run = [&](int64_t blocks) {
+    const TeamLaunch launch(teams, with_blocks(blocks), nullptr);
+    int active = 0;
+    STD_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&active, kernel, &launch.config));
+    return active >= teams;
+  };
+  return with_blocks(team_size({method, largest, teams, gpu, all_run}));
 }
 
 }  // namespace detector::proposal_clusters

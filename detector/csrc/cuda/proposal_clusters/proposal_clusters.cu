@@ -43,8 +43,9 @@ struct NearestCenter {
 // counts are wrong.
 template <typename B, typename T>
 __global__ void __launch_bounds__(kAssignThreads)
-    assign_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes, Matrix<float> image_labels,
-                  Batch batch, Options options, Centers centers, Outputs<T> out) {
+    proposal_clusters_assign_kernel(Matrix<B> boxes, Streams<T> streams, int64_t num_classes,
+                                    Matrix<float> image_labels, Batch batch, Options options, Centers centers,
+                                    Outputs<T> out) {
   __shared__ Box<B> center_box[kAssignCenters];
   __shared__ int32_t center_row[kAssignCenters];
   const int64_t stream = blockIdx.x / (batch.num_images + 1), index = blockIdx.x % (batch.num_images + 1);
@@ -107,7 +108,7 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
   const int64_t num_images = batch.num_images, num_classes = scores.size(2),
                 largest = largest_image(counts, batch);
   const int64_t teams = batch.num_streams * num_images, cells = batch.num_streams * batch.num_rows;
-  const TeamSize team = plan_team<B>(centers_kernel<B, T>, options.method, largest, teams);
+  const TeamSize team = plan_team<B>(proposal_clusters_centers_kernel<B, T>, options.method, largest, teams);
   const Space space = plan_space<B>(options.method, largest, team, batch, num_classes);
   const Tensor memory = allocate(boxes, {space.all(batch, team.blocks)}, ScalarType::Byte);
   auto* next = static_cast<char*>(memory.mutable_data_ptr());
@@ -133,21 +134,21 @@ void launch(const Tensor& boxes, const Tensor& scores, const Tensor& image_label
     constexpr int64_t classes_at_once = 8;  // of an image
     const dim3 order_grid(teams, grid_height(rows_an_image / kOrderRows + 1),
                           std::clamp<int64_t>(num_classes, 1, classes_at_once));
-    launch_kernel(order_kernel<T>, order_grid, kOrderWarps * kWarp, 0, stream, streams, num_classes,
-                  label_view, batch, order);
+    launch_kernel(proposal_clusters_order_kernel<T>, order_grid, kOrderWarps * kWarp, 0, stream, streams,
+                  num_classes, label_view, batch, order);
   }
   if (num_images > 0) {
     const TeamLaunch launch(teams, team, stream);
-    explain_launch(reinterpret_cast<const void*>(centers_kernel<B, T>), launch.config.gridDim,
-                   launch.config.blockDim, team.shared);
-    STD_CUDA_CHECK(cudaLaunchKernelEx(&launch.config, centers_kernel<B, T>, box_view, streams, num_classes,
-                                      label_view, batch, options, order, scratch, team.shared,
-                                      int32_t(team.blocks), centers));
+    explain_launch(reinterpret_cast<const void*>(proposal_clusters_centers_kernel<B, T>),
+                   launch.config.gridDim, launch.config.blockDim, team.shared);
+    STD_CUDA_CHECK(cudaLaunchKernelEx(&launch.config, proposal_clusters_centers_kernel<B, T>, box_view,
+                                      streams, num_classes, label_view, batch, options, order, scratch,
+                                      team.shared, int32_t(team.blocks), centers));
   }
   const dim3 assign_grid(batch.num_streams * (num_images + 1),
                          grid_height(rows_an_image / kAssignThreads + 1));
-  launch_kernel(assign_kernel<B, T>, assign_grid, kAssignThreads, 0, stream, box_view, streams, num_classes,
-                label_view, batch, options, centers, out);
+  launch_kernel(proposal_clusters_assign_kernel<B, T>, assign_grid, kAssignThreads, 0, stream, box_view,
+                streams, num_classes, label_view, batch, options, centers, out);
 }
 
 struct Cuda {

@@ -1,15 +1,15 @@
-// What a block of centers_kernel has at hand for one image and stream, and how much space that takes.
+// What a block of proposal_clusters_centers_kernel has at hand for one image and stream, and how much space
+// that takes.
 //
 // Addresses are worked out when they are needed: all of them at once would take half of a thread's registers.
 #pragma once
 
 #include <cooperative_groups.h>
 
+#include "../../proposal_clusters_plan.h"
 #include "batch.cuh"
 
 namespace detector::proposal_clusters {
-
-constexpr int kMostBlocks = 8;  // of a team: as many as every GPU that has clusters can have
 
 // The blocks that share the work on one image and stream: a thread block cluster where the GPU has them
 // (compute capability 9), else one block.
@@ -54,8 +54,6 @@ __device__ inline T team_best(const Team& team, T value) {
   return value;  // block_values is free again when the team has met once more
 }
 
-C10_HOST_DEVICE inline int64_t num_words(int64_t rows) { return (rows + 31) / 32; }  // a bit a row
-
 // Each block of a team has the bits of every `blocks`-th node. Their number is odd, so that lanes that read
 // the same word of different nodes read different banks.
 C10_HOST_DEVICE inline int64_t words_of_node(int64_t nodes) { return num_words(nodes) | 1; }
@@ -68,13 +66,6 @@ __device__ inline bool has_bit(const uint32_t* words, int32_t i) { return words[
 
 __device__ inline void set_bit(uint32_t* words, int32_t i) { atomicOr(words + i / 32, 1u << (i % 32)); }
 
-// Bytes of arrays that take `bytes_a_row`, for all rows of `images` images, each image's aligned and with
-// room for what is longer by one.
-C10_HOST_DEVICE inline int64_t array_bytes(int64_t bytes_a_row, int64_t rows, int64_t images) {
-  constexpr int64_t alignment = 64;
-  return (rows * bytes_a_row + images * 2 * alignment) / alignment * alignment;
-}
-
 // A bit for each row of an image, then for each node. In shared memory: the other blocks of a team write
 // here.
 struct Sets {
@@ -86,10 +77,6 @@ struct Sets {
   __device__ uint32_t* remaining() const { return space + 2 * words; }  // the node has not gone yet
   __device__ uint32_t* going(int32_t rank) const {  // it goes now, by what that block of the team found
     return space + (3 + rank) * words;
-  }
-
-  C10_HOST_DEVICE static int64_t bytes(int64_t rows, int64_t team_size) {
-    return array_bytes((3 + team_size) * 4, num_words(rows), 1);
   }
 };
 
@@ -193,7 +180,7 @@ struct Pool {
   Work work;
   Matrix<B> boxes;
   Scores<T> scores;
-  const uint16_t* order;  // (R,), see order_kernel; not for OICR
+  const uint16_t* order;  // (R,), see proposal_clusters_order_kernel; not for OICR
   int32_t num_rows;       // R, of the image
 
   __device__ bool has_place(int32_t place) const { return !has_bit(work.sets.chosen(), order[place]); }

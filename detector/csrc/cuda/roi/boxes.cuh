@@ -33,7 +33,7 @@ struct ImageOf {
 // Orders boxes by group_of(r), from 0 to `groups`. Block n writes those of group n; a thread takes a stretch.
 template <typename GroupOf>
 __global__ void __launch_bounds__(kOrderThreads)
-    order_kernel(GroupOf group_of, int num_boxes, int groups, int* order, int* starts) {
+    roi_order_kernel(GroupOf group_of, int num_boxes, int groups, int* order, int* starts) {
   const int group = blockIdx.x;
   const int stretch = (num_boxes + kOrderThreads - 1) / kOrderThreads;
   const int first = min(int(threadIdx.x) * stretch, num_boxes), end = min(first + stretch, num_boxes);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kOrderThreads)
 template <typename GroupOf>
 void order_boxes(const GroupOf& group_of, int64_t num_boxes, int64_t groups, const Tensor& order,
                  const Tensor& starts) {
-  launch_kernel(order_kernel<GroupOf>, groups + 1, kOrderThreads, 0, current_stream(order), group_of,
+  launch_kernel(roi_order_kernel<GroupOf>, groups + 1, kOrderThreads, 0, current_stream(order), group_of,
                 int(num_boxes), int(groups), order.mutable_data_ptr<int>(), starts.mutable_data_ptr<int>());
 }
 

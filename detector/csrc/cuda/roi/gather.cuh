@@ -119,8 +119,8 @@ struct Output {
 // Op::pool(reader, box, ph, pw, sizes, values, where) computes a bin.
 template <typename T, int V, bool kStaged, typename Op>
 __global__ void __launch_bounds__(1024)
-    gather_kernel(Features<T> input, BoxesByImage<Accumulate<T>> boxes, Sizes sizes, int groups, int chunks,
-                  Op op, Output<T> output) {
+    roi_gather_kernel(Features<T> input, BoxesByImage<Accumulate<T>> boxes, Sizes sizes, int groups,
+                      int chunks, Op op, Output<T> output) {
   using A = Accumulate<T>;
   extern __shared__ char shared[];
   const int chunk = blockIdx.x % chunks, group = blockIdx.x / chunks % groups;
@@ -171,8 +171,8 @@ template <typename T, int V, bool kStaged, typename Op>
 void launch_gather(const Request& request, const Tensor& input, const BoxesByImage<Accumulate<T>>& boxes,
                    const Op& op, const Output<T>& output) {
   const auto [groups, chunks, launch] = gather_blocks(request, V * sizeof(T), kStaged);
-  launch_kernel(gather_kernel<T, V, kStaged, Op>, launch, current_stream(input), Features<T>(input), boxes,
-                request.sizes, groups, chunks, op, output);
+  launch_kernel(roi_gather_kernel<T, V, kStaged, Op>, launch, current_stream(input), Features<T>(input),
+                boxes, request.sizes, groups, chunks, op, output);
 }
 
 template <typename T, typename Op>

@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-// ---- pooled values with the channels last, as backward_kernel reads them ----
+// ---- pooled values with the channels last, as roi_align_backward_kernel reads them ----
 
 constexpr int kTile = 64;
 constexpr int kTileThreads = 256;
@@ -187,8 +187,8 @@ constexpr int kTileThreads = 256;
 // (B, M, N) to (B, N, M). A block takes a tile of kTile x kTile: it reads along columns, writes along rows.
 template <typename T>
 __global__ void __launch_bounds__(kTileThreads)
-    transpose_kernel(const T* from, int64_t num_rows, int64_t num_columns, int tiles_of_rows,
-                     int tiles_of_columns, T* to) {
+    roi_align_transpose_kernel(const T* from, int64_t num_rows, int64_t num_columns, int tiles_of_rows,
+                               int tiles_of_columns, T* to) {
   __shared__ T tile[kTile][kTile + 1];  // columns x rows
   const int64_t batch = blockIdx.x / tiles_of_rows / tiles_of_columns;
   const int64_t row = int64_t(blockIdx.x / tiles_of_columns % tiles_of_rows) * kTile;
@@ -217,8 +217,8 @@ void channels_to_last(const T* from, int64_t boxes, int64_t channels, int64_t bi
                       cudaStream_t stream) {
   const int64_t groups = ceil_div(channels, kTile), tiles_of_bins = ceil_div(bins, kTile);
   if (boxes * groups > 0) {
-    launch_kernel(transpose_kernel<T>, boxes * groups * tiles_of_bins, kTileThreads, 0, stream, from,
-                  channels, bins, int(groups), int(tiles_of_bins), to);
+    launch_kernel(roi_align_transpose_kernel<T>, boxes * groups * tiles_of_bins, kTileThreads, 0, stream,
+                  from, channels, bins, int(groups), int(tiles_of_bins), to);
   }
 }
 

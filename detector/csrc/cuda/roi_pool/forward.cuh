@@ -24,7 +24,7 @@ struct ClassedBoxes {
 __host__ __device__ inline int pairs_of(const Sizes& sizes) { return int((sizes.bins() + 1) / 2); }
 
 // The group of each box: its image and the class that tells the sides of its windows.
-__global__ void groups_kernel(const float* rows, float scale, Sizes sizes, int* groups) {
+__global__ void roi_pool_groups_kernel(const float* rows, float scale, Sizes sizes, int* groups) {
   const int64_t r = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (r >= sizes.boxes) {
     return;
@@ -53,8 +53,8 @@ struct GroupOf {
 };
 
 // The bins of all boxes, a thread each.
-__global__ void bins_kernel(const float* rows, float scale, Sizes sizes, const int* groups, const int* order,
-                            Grid grid, Bin* bins) {
+__global__ void roi_pool_bins_kernel(const float* rows, float scale, Sizes sizes, const int* groups,
+                                     const int* order, Grid grid, Bin* bins) {
   const int pitch = 2 * pairs_of(sizes);
   const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, position = at / pitch;
   if (position >= sizes.boxes) {
@@ -162,8 +162,8 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kMostThreads<V>)
-    windows_kernel(roi::Features<T> input, ClassedBoxes boxes, Sizes sizes, int groups, int chunks,
-                   roi::Output<T> output) {
+    roi_pool_windows_kernel(roi::Features<T> input, ClassedBoxes boxes, Sizes sizes, int groups, int chunks,
+                            roi::Output<T> output) {
   extern __shared__ __align__(16) char shared[];
   const int chunk = blockIdx.x % chunks, group = blockIdx.x / chunks % groups;
   const int image = blockIdx.x / chunks / groups;
@@ -214,13 +214,13 @@ void pool_windows(const Tensor& input, const Tensor& boxes, const Request& reque
   int* box_groups = reinterpret_cast<int*>(bin + num_bins);
   int *order = box_groups + sizes.boxes, *starts = order + sizes.boxes;
   constexpr int block_threads = 128;
-  launch_kernel(groups_kernel, blocks_for(sizes.boxes, block_threads), block_threads, 0, stream, row, scale,
-                sizes, box_groups);
-  launch_kernel(roi::order_kernel<GroupOf>, num_groups + 1, roi::kOrderThreads, 0, stream,
+  launch_kernel(roi_pool_groups_kernel, blocks_for(sizes.boxes, block_threads), block_threads, 0, stream, row,
+                scale, sizes, box_groups);
+  launch_kernel(roi::roi_order_kernel<GroupOf>, num_groups + 1, roi::kOrderThreads, 0, stream,
                 GroupOf{box_groups}, int(sizes.boxes), int(num_groups), order, starts);
-  launch_kernel(bins_kernel, blocks_for(num_bins, block_threads), block_threads, 0, stream, row, scale, sizes,
-                box_groups, order, grid, bin);
-  launch_kernel(windows_kernel<T, V>, launch, stream, roi::Features<T>(input),
+  launch_kernel(roi_pool_bins_kernel, blocks_for(num_bins, block_threads), block_threads, 0, stream, row,
+                scale, sizes, box_groups, order, grid, bin);
+  launch_kernel(roi_pool_windows_kernel<T, V>, launch, stream, roi::Features<T>(input),
                 ClassedBoxes{order, starts, bin}, sizes, groups, chunks, output);
 }
 

@@ -48,7 +48,7 @@ __device__ void load_corners(const Features<T>& feats, int64_t n, int64_t f,
 // No loop: all loads start before the first is waited for.
 template <int V, typename T, typename P, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(Features<T> feats, Matrix<P> points, Shape shape, T* output) {
+    trilinear_forward_kernel(Features<T> feats, Matrix<P> points, Shape shape, T* output) {
   const int64_t n = shape.row(), f = shape.channel(V);
   if (n >= shape.num_rows || f >= shape.num_channels) {
     return;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int V, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    backward_feats_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
+    trilinear_grad_feats_rows_kernel(Matrix<T> grad, Matrix<A> points, Shape shape, T* grad_feats) {
   const int64_t n = shape.row(), f = shape.channel(V);
   if (n >= shape.num_rows || f >= shape.num_channels) {
     return;
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kThreads)
 // a corner. Threads x have a point, threads y several.
 template <int V, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    backward_feats_few_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
-                              float inverse_of_channels, T* grad_feats) {
+    trilinear_grad_feats_few_kernel(Matrix<T> grad, Matrix<A> points, int64_t num_points, int num_channels,
+                                    float inverse_of_channels, T* grad_feats) {
   const int64_t n = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (n >= num_points) {
     return;
@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(kThreads)
 // A sum over channels: over those of a lane, then over the lanes of the group, in a fixed order.
 template <int V, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    backward_points_kernel(Matrix<T> grad, Features<T> feats, Matrix<A> points, Shape shape, A* grad_points) {
+    trilinear_grad_points_kernel(Matrix<T> grad, Features<T> feats, Matrix<A> points, Shape shape,
+                                 A* grad_points) {
   const int64_t n = shape.row();
   if (n >= shape.num_rows) {
     return;
@@ -209,7 +210,7 @@ template <typename T, typename P>
 void launch_forward(const Tensor& feats, const Tensor& points, const Tensor& output) {
   with_packs<T, kForwardPack<T>>(feats, feats, [&](auto V) {
     const Shape shape = shape_of(output.size(0), output.size(1), V, kThreads, true);
-    launch_kernel(forward_kernel<V, T, P>, blocks_of(shape), kThreads, 0, current_stream(feats),
+    launch_kernel(trilinear_forward_kernel<V, T, P>, blocks_of(shape), kThreads, 0, current_stream(feats),
                   features_view<T>(feats), matrix_view<P>(points), shape, output.mutable_data_ptr<T>());
   });
 }
@@ -227,12 +228,13 @@ void launch_backward_feats(const Tensor& grad, const Tensor& points, const Tenso
       const Launch launch = few_launch(request);
       const int corners = kCorners * num_channels / kPackSize<T>;
       const dim3 threads(corners, launch.threads / corners);
-      launch_kernel(backward_feats_few_kernel<V, T>, unsigned(launch.x), threads, 0, current_stream(grad),
-                    grad_view, point_view, num_points, int(num_channels), 1.f / num_channels, to);
+      launch_kernel(trilinear_grad_feats_few_kernel<V, T>, unsigned(launch.x), threads, 0,
+                    current_stream(grad), grad_view, point_view, num_points, int(num_channels),
+                    1.f / num_channels, to);
     } else {
       const Shape shape = shape_of(num_points, num_channels, V, kThreads, true);
-      launch_kernel(backward_feats_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
-                    grad_view, point_view, shape, to);
+      launch_kernel(trilinear_grad_feats_rows_kernel<V, T>, blocks_of(shape), kThreads, 0,
+                    current_stream(grad), grad_view, point_view, shape, to);
     }
   });
 }
@@ -243,7 +245,7 @@ void launch_backward_points(const Tensor& grad, const Tensor& points, const Tens
   using A = Accumulate<T>;
   with_packs<T, kPack<T>>(grad, feats, [&](auto V) {
     const Shape shape = shape_of(grad.size(0), grad.size(1), V, kWarp, false);
-    launch_kernel(backward_points_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
+    launch_kernel(trilinear_grad_points_kernel<V, T>, blocks_of(shape), kThreads, 0, current_stream(grad),
                   matrix_view<T>(grad), features_view<T>(feats), matrix_view<A>(points), shape,
                   grad_points.mutable_data_ptr<A>());
   });

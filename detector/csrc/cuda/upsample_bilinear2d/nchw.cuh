@@ -15,8 +15,8 @@ __device__ Index thread_index() {
 // One thread a pack of output columns, a strip of output rows and a plane, in this order.
 template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    forward_planes(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, Index planes,
-                   int strips, int strip, T* __restrict__ output) {
+    upsample_forward_planes_kernel(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal,
+                                   Index planes, int strips, int strip, T* __restrict__ output) {
   Index at = thread_index<Index>();
   const Index packs = horizontal.out / kSize;
   const int column = int(at % packs) * kSize;
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kThreads)
 // One thread an input column, a strip of input rows and a plane, in this order.
 template <typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    backward_planes(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index planes,
-                    int strips, int strip, T* __restrict__ grad_input) {
+    upsample_backward_planes_kernel(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal,
+                                    Index planes, int strips, int strip, T* __restrict__ grad_input) {
   constexpr int kTaps = kFewTaps, kAhead = 4;
   Index at = thread_index<Index>();
   const int column = int(at % horizontal.in);
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kThreads)
 // this order.
 template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    backward_doubled(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, int planes, int strips,
-                     int strip, T* __restrict__ grad_input) {
+    upsample_backward_doubled_kernel(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal,
+                                     int planes, int strips, int strip, T* __restrict__ grad_input) {
   constexpr int kOutputs = kPackSize<T>, kInputs = kOutputs / 2, kAhead = 4;
   int at = thread_index<int>();
   const int packs = horizontal.out / kOutputs;

@@ -9,8 +9,9 @@ namespace detector::upsample_bilinear2d {
 // One thread a pack of channels, an output row, a strip of output columns and an image, in this order.
 template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
-    forward_channels(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal, Index images,
-                     Index channels, int strips, int strip, T* __restrict__ output) {
+    upsample_forward_channels_kernel(const T* __restrict__ input, Axis<A> vertical, Axis<A> horizontal,
+                                     Index images, Index channels, int strips, int strip,
+                                     T* __restrict__ output) {
   Index at = thread_index<Index>();
   const Index packs = channels / kSize;
   const Index channel = at % packs * kSize;
@@ -44,8 +45,9 @@ __global__ void __launch_bounds__(kThreads)
 // One thread a pack of channels, an input row, a strip of input columns and an image, in this order.
 template <int kSize, typename Index, typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 1 : 0)
-    backward_channels(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal, Index images,
-                      Index channels, int strips, int strip, T* __restrict__ grad_input) {
+    upsample_backward_channels_kernel(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal,
+                                      Index images, Index channels, int strips, int strip,
+                                      T* __restrict__ grad_input) {
   constexpr int kTaps = kFewTaps, kAhead = 2;
   Index at = thread_index<Index>();
   const Index packs = channels / kSize;

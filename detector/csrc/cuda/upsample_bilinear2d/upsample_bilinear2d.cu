@@ -3,7 +3,8 @@
 //
 // Floor: input and output moved once, 1.34 GB for 16x256x128x128 float32 times 2, 0.32 ms on an H200.
 // Measured there, as a share of the copy bandwidth in float32 and float16:
-// - Backward of planes at a factor of 2: 99 and 94 % by backward_doubled. For other factors a thread gathers
+// - Backward of planes at a factor of 2: 99 and 94 % by upsample_backward_doubled_kernel. For other factors a
+// thread gathers
 //   all taps of a column from global memory; timed at that factor it reaches 54 and 27 %.
 // - Forward of planes: packs of 8 bytes reach 78 and 63 %, packs of 16 bytes 88 and 77 %.
 // - Backward of channels: strips of 16, 32, 64 and 128 columns reach 94, 93, 83 and 72 % in float32, and
@@ -55,19 +56,21 @@ struct Cuda {
     const int64_t images = r.images, channels = r.channels, planes = images * channels;
     switch (forward_kernel(r)) {
       case Forward::kChannelPacks:
-        return walk(forward_channels<pack, int, T>, forward_channels_strips<true>(r), int(images),
-                    int(channels));
+        return walk(upsample_forward_channels_kernel<pack, int, T>, forward_channels_strips<true>(r),
+                    int(images), int(channels));
       case Forward::kChannels:
-        return walk(forward_channels<1, int, T>, forward_channels_strips<false>(r), int(images),
-                    int(channels));
+        return walk(upsample_forward_channels_kernel<1, int, T>, forward_channels_strips<false>(r),
+                    int(images), int(channels));
       case Forward::kChannels64:
-        return walk(forward_channels<1, int64_t, T>, forward_channels_strips<false>(r), images, channels);
+        return walk(upsample_forward_channels_kernel<1, int64_t, T>, forward_channels_strips<false>(r),
+                    images, channels);
       case Forward::kPlanePacks:
-        return walk(forward_planes<pack, int, T>, forward_planes_strips<true>(r), int(planes));
+        return walk(upsample_forward_planes_kernel<pack, int, T>, forward_planes_strips<true>(r),
+                    int(planes));
       case Forward::kPlanes:
-        return walk(forward_planes<1, int, T>, forward_planes_strips<false>(r), int(planes));
+        return walk(upsample_forward_planes_kernel<1, int, T>, forward_planes_strips<false>(r), int(planes));
       case Forward::kPlanes64:
-        return walk(forward_planes<1, int64_t, T>, forward_planes_strips<false>(r), planes);
+        return walk(upsample_forward_planes_kernel<1, int64_t, T>, forward_planes_strips<false>(r), planes);
     }
   }
 
@@ -86,19 +89,20 @@ struct Cuda {
         return;
       }
       case Backward::kDoubled:
-        return walk(backward_doubled<T>, doubled_strips(r), int(planes));
+        return walk(upsample_backward_doubled_kernel<T>, doubled_strips(r), int(planes));
       case Backward::kChannelPacks:
-        return walk(backward_channels<pack, int, T>, backward_channels_strips<true>(r), int(images),
-                    int(channels));
+        return walk(upsample_backward_channels_kernel<pack, int, T>, backward_channels_strips<true>(r),
+                    int(images), int(channels));
       case Backward::kChannels:
-        return walk(backward_channels<1, int, T>, backward_channels_strips<false>(r), int(images),
-                    int(channels));
+        return walk(upsample_backward_channels_kernel<1, int, T>, backward_channels_strips<false>(r),
+                    int(images), int(channels));
       case Backward::kChannels64:
-        return walk(backward_channels<1, int64_t, T>, backward_channels_strips<false>(r), images, channels);
+        return walk(upsample_backward_channels_kernel<1, int64_t, T>, backward_channels_strips<false>(r),
+                    images, channels);
       case Backward::kPlanes:
-        return walk(backward_planes<int, T>, backward_planes_strips(r), int(planes));
+        return walk(upsample_backward_planes_kernel<int, T>, backward_planes_strips(r), int(planes));
       case Backward::kPlanes64:
-        return walk(backward_planes<int64_t, T>, backward_planes_strips(r), planes);
+        return walk(upsample_backward_planes_kernel<int64_t, T>, backward_planes_strips(r), planes);
     }
   }
 };

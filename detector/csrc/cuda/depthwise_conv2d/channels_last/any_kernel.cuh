@@ -73,8 +73,9 @@ __device__ inline void copy_taps(const Stencil& stencil, int first, int count, T
 // of one phase.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kStencilBlocks)
-    stencil_kernel(Walk walk, const __grid_constant__ Stencil stencil, const T* __restrict__ source,
-                   const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ target) {
+    depthwise_stencil_kernel(Walk walk, const __grid_constant__ Stencil stencil, const T* __restrict__ source,
+                             const T* __restrict__ weight, const T* __restrict__ bias,
+                             T* __restrict__ target) {
   constexpr int V = 16 / sizeof(T), kBatch = 4;
   extern __shared__ __align__(16) unsigned char shared[];
   T* const weights = reinterpret_cast<T*>(shared);  // (taps, channels of the block)
@@ -152,9 +153,9 @@ constexpr int kGradWeightTaps = 9;  // of a block
 // channels).
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kStencilGradWeightBlocks)
-    stencil_grad_weight_kernel(Walk walk, const __grid_constant__ Stencil stencil,
-                               const T* __restrict__ input, const T* __restrict__ grad,
-                               float* __restrict__ partial) {
+    depthwise_stencil_grad_weight_kernel(Walk walk, const __grid_constant__ Stencil stencil,
+                                         const T* __restrict__ input, const T* __restrict__ grad,
+                                         float* __restrict__ partial) {
   constexpr int V = 16 / sizeof(T), kTaps = kGradWeightTaps;
   __shared__ Tap taps[kTaps];
   __shared__ __align__(16) float thread_sums[kThreads * V];
@@ -234,7 +235,7 @@ void launch_stencil(const Problem& p, bool transposed, const T* source, const T*
   walk.width = ceil_div(walk.width, stencil.phases_w);
   const dim3 block = cut_channels(walk, 16 / sizeof(T));
   const size_t bytes = 16 * block.x * stencil.count;
-  const auto kernel = stencil_kernel<T>;
+  const auto kernel = depthwise_stencil_kernel<T>;
   const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, bytes, 1, 1, walk);
   launch_kernel(kernel, launch.grid, block, launch.shared, stream, walk, stencil, source, weight, bias,
                 target);
@@ -246,7 +247,7 @@ void launch_stencil_grad_weight(const Problem& p, const T* input, const T* grad,
   Walk walk = walk_output(p);
   const Stencil stencil = make_stencil(p, walk, false);
   const dim3 block = cut_channels(walk, 16 / sizeof(T));
-  const auto kernel = stencil_grad_weight_kernel<T>;
+  const auto kernel = depthwise_stencil_grad_weight_kernel<T>;
   const Launch launch = cut_rows(kernel, p.batch, kThreads / kWarp, 0, 1, 1, walk);
   const int64_t places = launch.grid / walk.channel_blocks;
   float* partial = allocate(places * stencil.count * walk.channels);

@@ -10,7 +10,8 @@ namespace detector::depthwise_conv2d::channels_last {
 // rows j * S ... j * S + S - 1 and is complete after j = J - 1.
 template <typename T, int K, int S, typename Tile>
 __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
-    forward_kernel(Walk walk, const T* input, const T* weight, const T* bias, bool flipped, T* output) {
+    depthwise_rows_kernel(Walk walk, const T* input, const T* weight, const T* bias, bool flipped,
+                          T* output) {
   constexpr int J = (K + S - 1) / S, V = Tile::vector, kColumns = Tile::columns;
   constexpr int kInputs = (kColumns - 1) * S + K;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -123,7 +124,7 @@ template <int K, int S, typename T>
 void launch_forward(Walk walk, int64_t batch, const T* input, const T* weight, const T* bias, bool flipped,
                     T* output, cudaStream_t stream) {
   using Tile = decltype(forward_tile<T, K, S>());
-  const auto kernel = forward_kernel<T, K, S, Tile>;
+  const auto kernel = depthwise_rows_kernel<T, K, S, Tile>;
   const auto shared_of = [](int warps) {
     const int columns = (warps * Tile::columns - 1) * S + K;
     return sizeof(T) * Tile::channels * (K * K + Tile::slots * S * columns);

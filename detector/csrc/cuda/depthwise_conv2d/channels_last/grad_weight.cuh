@@ -12,7 +12,8 @@ namespace detector::depthwise_conv2d::channels_last {
 // t - j meets them at the kernel rows j * S ... j * S + S - 1. `partial` is (blocks, K * K, channels).
 template <typename T, int K, int S, typename Tile>
 __global__ void __launch_bounds__(Tile::warps* kWarp, Tile::blocks)
-    grad_weight_kernel(Walk walk, int64_t batch, const T* input, const T* grad, float* partial) {
+    depthwise_rows_grad_weight_kernel(Walk walk, int64_t batch, const T* input, const T* grad,
+                                      float* partial) {
   constexpr int J = (K + S - 1) / S, V = Tile::vector, kColumns = Tile::columns;
   constexpr int kInputs = (kColumns - 1) * S + K;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -147,8 +148,8 @@ constexpr int kAddWarps = 8;
 // partial (blocks, K * K, channels) -> grad_weight (channels, K * K). One block for 32 channels of one
 // weight.
 template <typename T>
-__global__ void add_partials_kernel(const float* partial, int64_t blocks, int weights, int channels,
-                                    T* grad_weight) {
+__global__ void depthwise_rows_sum_kernel(const float* partial, int64_t blocks, int weights, int channels,
+                                          T* grad_weight) {
   __shared__ float warp_sums[kAddWarps][kWarp];
   const int k = blockIdx.x % weights;
   const int channel = blockIdx.x / weights * kWarp + threadIdx.x;
@@ -173,8 +174,8 @@ template <typename T>
 void add_partials(const float* partial, int64_t blocks, int weights, int channels, T* grad_weight,
                   cudaStream_t stream) {
   const unsigned groups = weights * ceil_div(channels, kWarp);
-  launch_kernel(add_partials_kernel<T>, groups, dim3(kWarp, kAddWarps), 0, stream, partial, blocks, weights,
-                channels, grad_weight);
+  launch_kernel(depthwise_rows_sum_kernel<T>, groups, dim3(kWarp, kAddWarps), 0, stream, partial, blocks,
+                weights, channels, grad_weight);
 }
 
 // How many samples a block takes side by side: as many as give the busiest multiprocessor no more to do. The
@@ -198,7 +199,7 @@ template <int K, int S, typename T, typename Allocate>
 void launch_grad_weight(Walk walk, int64_t batch, const T* input, const T* grad, T* grad_weight,
                         const Allocate& allocate, cudaStream_t stream) {
   using Tile = decltype(grad_weight_tile<T, K, S>());
-  const auto kernel = grad_weight_kernel<T, K, S, Tile>;
+  const auto kernel = depthwise_rows_grad_weight_kernel<T, K, S, Tile>;
   const auto shared_of = [](int warps) {
     const int inputs = (warps * Tile::columns - 1) * S + K, grads = warps * Tile::columns;
     const size_t rings = sizeof(T) * Tile::channels * Tile::slots * (S * inputs + grads);
