@@ -74,7 +74,7 @@ def run_stages(
     overrides: Sequence[str] = (),
     to: Literal["weak", "detector"] = "detector",
     *,
-    effort: Literal[1, 2] = 1,
+    effort: int = 1,
 ) -> Path:
     """Make proposals, train, test, self-train and write the report; prints one line for each stage.
 
