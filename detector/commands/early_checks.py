@@ -8,6 +8,8 @@ from pathlib import Path
 
 from detector.config import KEYS, load_cfg
 from detector.data.pictures import IMAGE_SUFFIXES
+from detector.inference.zoo import find_weights
+from detector.utils.command_line import teacher_words
 from detector.utils.config_files import nearest
 from detector.utils.errors import UserError
 
@@ -24,15 +26,19 @@ def check(command: str, options: Namespace) -> None:
 
 
 def _check_config(command: str, options: Namespace) -> None:
+    if getattr(options, "images", None) or getattr(options, "voc", None):
+        return  # propose has no config, and says so
     if options.config_file.partition("=")[0] in KEYS:
         words = [options.config_file, *options.overrides]
         if config := next((word for word in words if word.endswith(_CONFIGS) or _is_run(Path(word))), None):
             words.remove(config)
         right = shlex.join(["detector", command, config or "CONFIG", *words])
         raise UserError(f"the config comes before its keys: {right}")
+    if _is_run(Path(options.config_file)) and not Path(options.config_file, "config.yaml").exists():
+        return  # a student alone
     logging.disable(logging.WARNING)  # the command warns of the same
     try:
-        load_cfg(options.config_file, options.overrides)
+        load_cfg(options.config_file, [*options.overrides, *teacher_words(options)])
     finally:
         logging.disable(logging.NOTSET)
 
@@ -86,6 +92,7 @@ _CHECKS: dict[str, Callable[[Namespace], None]] = {
 
 def _check_run(path: Path, command: str) -> None:
     """Raise if a path is not that of a run folder or checkpoint; one without weights is told later."""
+    path = find_weights(path)
     if not path.exists():
         raise FileNotFoundError(f"run folder or checkpoint {path} does not exist{nearest(path)}")
     if path.suffix.lower() in _CONFIGS and path.name != "config.yaml":

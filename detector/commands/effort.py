@@ -18,14 +18,17 @@ _FIRST, _UNFINISHED = "first", "first.part"  # folders of a run, for what the fi
 
 
 def choose_recipe(folder: Path) -> dict[str, Any]:
-    """The keys of another recipe for a run whose weak detector was tested; {}: it is good as it is.
+    """The keys of another recipe for a run whose weak detector was tested; {}: it is kept.
 
-    It is not where the image AP of the test split, for which no boxes are read, is below LEARNED_WELL. Then
-    all that the run has written is moved to FOLDER/first. choice.json says what was seen and chosen.
+    It is kept if a student learns from it already, or if the image AP of the test split, for which no boxes
+    are read, is at least LEARNED_WELL. Else all that the run has written is moved to FOLDER/first.
+    choice.json says what was seen and chosen.
 
     Raises:
         OSError: a file could not be written or moved; the next :func:`chosen_before` goes on with it.
     """
+    if (folder / "self_train").exists():
+        return {}
     cfg = load_cfg(folder / "config.yaml")
     image_ap = read_json(folder / "metrics.json")["image_mAP"]
     chosen = other_recipe(cfg) if image_ap is not None and image_ap < LEARNED_WELL else {}

@@ -52,7 +52,8 @@ def model_words(model: str) -> list[str]:
 
 def teacher_words(options: argparse.Namespace) -> list[str]:
     """--teacher as KEY VALUE words."""
-    return ["DATASETS.TEACHER", options.teacher] if options.teacher else []
+    teacher = getattr(options, "teacher", None)
+    return ["DATASETS.TEACHER", teacher] if teacher else []
 
 
 def parse_config(

@@ -99,7 +99,7 @@ def test_python_m_detector_is_the_command():
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
-def test_ctrl_c_while_a_command_is_imported_shows_no_traceback(monkeypatch, capfd):
+def test_ctrl_c_while_a_command_is_imported_shows_no_traceback(monkeypatch, capfd, tmp_path):
     """Not even where a module that is imported makes another error of it, as some do."""
 
     class Interrupted:
@@ -114,8 +114,9 @@ def test_ctrl_c_while_a_command_is_imported_shows_no_traceback(monkeypatch, capf
     monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
     monkeypatch.delitem(sys.modules, "detector.commands.report", raising=False)
+    (tmp_path / "model_final.pt").touch()
     with pytest.raises(SystemExit) as end:
-        main(["report", "."])
+        main(["report", str(tmp_path)])
     assert end.value.code == 130
     assert capfd.readouterr().err == "interrupted\n"
 

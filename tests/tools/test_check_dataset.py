@@ -27,7 +27,7 @@ def check(command, overrides):
 
 
 def test_a_sound_data_set(check, tmp_path, capsys):
-    assert check() == 0
+    assert check("TEST.PICTURES", "4") == 0
     told = capsys.readouterr().out
     assert "toybox_trainval: 8 images, " in told
     assert "toybox_test: 4 images, " in told

@@ -169,7 +169,7 @@ def test_what_is_missing_or_damaged_is_named(report, run_folder, tmp_path, capsy
         assert report(*words) == 2
         return capsys.readouterr().err
 
-    assert "is not a run folder" in error(tmp_path)
+    assert "is no run folder" in error(tmp_path)
     assert "cannot write" in error(run_folder, "--output", tmp_path / "nowhere" / "page.html")
     saved = load_detections(run_folder / "detections.npz")
     (run_folder / "detections.npz").write_bytes(encode_detections(saved[:-1]))
