@@ -45,8 +45,10 @@ def init(parser: ArgumentParser) -> None:
     what = "write the tables of --output anew from their source, whose labels have changed"
     add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
-    add("--skip-missing", action="store_true", help="leave out lines of a table whose picture is missing")
+    add("--skip-missing", action="store_true", help=SUPPRESS)  # the error that needs it names it
     _add_columns(parser)
+    what = "says that no class is shown, such as empty (repeatable)"
+    add("--no-class", action="append", default=[], metavar="LABEL", help=what)
     what = "auto (default): by scene where file names tell; scene; picture"
     add("--split-by", choices=("auto", "scene", "picture"), default="auto", metavar="WHAT", help=what)
     add("--tile", default="auto", metavar="N", help="INPUT.TILE, for large pictures (default: auto)")

@@ -16,6 +16,7 @@ from detector.commands.init_again import init_again
 from detector.commands.init_config import RECIPE, choose_tiles, choose_values, describe_objects
 from detector.config import load_cfg
 from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
+from detector.data.datasets.sheet_words import DOUBTFUL, NOTHING, header_key
 from detector.data.sources.scene_split import split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import record_source, remove_record
@@ -26,7 +27,6 @@ from detector.utils.errors import DataError, UserError, counted, shortened
 from detector.utils.files import atomic_write, check_printable
 from detector.utils.outputs import make_folder
 
-_NO_CLASS = ("none", "nothing", "nan", "null", "n/a", "background", "negative", "negatives", "empty", "other")
 _DEFAULTS = (None, Path("mine.yaml"), "auto")  # of options
 
 
@@ -39,6 +39,7 @@ def init(
     split_by: str = "auto",
     tile: str = "auto",
     columns: NamedColumns = UNNAMED,
+    no_class: Sequence[str] = (),
 ) -> Path:
     """Write a config for a folder of pictures, with tables of their labels beside it; print the reasons.
 
@@ -51,6 +52,7 @@ def init(
         split_by: of :func:`split_pictures`.
         tile: INPUT.TILE, a number, or "auto": by the sizes of pictures and known boxes.
         columns: of a spreadsheet, where they are not found.
+        no_class: labels that say that a picture shows no class.
 
     Returns:
         the config.
@@ -65,7 +67,7 @@ def init(
     for path in filter(None, (pictures, labels, output)):
         check_printable(str(path.resolve()))  # which the tables and the config have to hold
     _check_free(output, folder, pictures)
-    tagged, source = find_tags(pictures, labels, skip_missing=skip_missing, named=columns)
+    tagged, source = find_tags(pictures, labels, skip_missing=skip_missing, named=columns, no_class=no_class)
     train, val, reason_of_split = split_pictures(tagged, split_by)
     if not train or not val:
         raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
@@ -83,10 +85,11 @@ def init(
         for split, rows in ((TRAIN, train), (VAL, val)):
             lines = (picture.row(with_boxes=split == VAL) for picture in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
-        record_source(folder, pictures, labels, columns)
+        record_source(folder, pictures, labels, columns, no_class)
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         given = [("--labels", labels), ("--output", output), ("--split-by", split_by), ("--tile", tile)]
         given += [("--image-column", columns.picture), *(("--label-column", name) for name in columns.labels)]
+        given += [("--no-class", label) for label in no_class]
         options = [str(word) for pair in given if pair[1] not in _DEFAULTS for word in pair]
         command = ["detector", "init", str(pictures), *options, *(["--skip-missing"] if skip_missing else [])]
         _write(output, f"# Written by: {shlex.join(command)}\n{text}")
@@ -109,10 +112,10 @@ def init(
 
 
 def _warn_of_no_class(classes: Iterable[str]) -> None:
-    if odd := [label for label in sorted(classes) if label.casefold() in _NO_CLASS]:
+    if odd := [label for label in sorted(classes) if header_key(label) in {*NOTHING, *DOUBTFUL}]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
-            "shows no class, leave its labels empty in a table, as in the line 'a.jpg,'",
+            f"shows no class, add --no-class {shlex.quote(odd[0])}; if nobody knows, leave the picture out",
             stacklevel=3,
         )
 
@@ -159,10 +162,11 @@ def _write(path: Path, text: str) -> None:
 
 def run(options: Namespace) -> None:
     if options.again:
-        if options.pictures or options.labels or options.label_column or options.image_column:
+        named = options.label_column or options.image_column or options.no_class
+        if options.pictures or options.labels or named:
             raise UserError(
                 "--again reads the same pictures, labels and columns as before: leave out PICTURES, "
-                "--labels, --label-column and --image-column"
+                "--labels, --label-column, --image-column and --no-class"
             )
         init_again(options.output, skip_missing=options.skip_missing)
         next_step("detector", "check", options.output)
@@ -177,6 +181,7 @@ def run(options: Namespace) -> None:
         split_by=options.split_by,
         tile=options.tile,
         columns=NamedColumns(options.image_column, tuple(options.label_column)),
+        no_class=tuple(options.no_class),
     )
     print(f"a first try in a third of the time: {shlex.join(['detector', 'train', str(config), '--quick'])}")
     next_step("detector", "train", config, "--to", "detector")

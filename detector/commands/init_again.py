@@ -24,8 +24,8 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
         FileNotFoundError, DataError: there are no such tables, or the source cannot be used.
     """
     folder = output.with_suffix("")
-    pictures, labels, columns = read_source(folder)
-    tagged, source = find_tags(pictures, labels, skip_missing=skip_missing, named=columns)
+    pictures, labels, columns, no_class = read_source(folder)
+    tagged, source = find_tags(pictures, labels, skip_missing=skip_missing, named=columns, no_class=no_class)
     before = {split: read_table(find_table(folder, split))[0] for split in (TRAIN, VAL)}
     old = {row.file: (split, row) for split, rows in before.items() for row in rows}
     parts = dict(zip((TRAIN, VAL), split_pictures(tagged)[:2], strict=True))
@@ -55,7 +55,7 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
             unknown = () if boxes is not None else picture.unknown
             rows.append(Row(0, picture.entry, picture.labels, boxes, unknown))
         replace_table(find_table(folder, split), rows)
-    record_source(folder, pictures, labels, columns)
+    record_source(folder, pictures, labels, columns, no_class)
     if dropped:
         warnings.warn(
             f"{folder}: the boxes of {counted(len(dropped), 'picture', 'pictures')} contradict the new "

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from detector.evaluation.pictures import class_color, outermost_pixels
 from detector.utils.files import atomic_write
+from detector.utils.fonts import fitting_font
 from detector.utils.npz import open_npz, pick
 
 _PANEL = 240  # pixels of the longest side of a drawn image
@@ -123,7 +124,8 @@ def draw_attention(image: Tensor, attention: Attention, class_names: Sequence[st
     on_sheet, left = ImageDraw.Draw(sheet), 2
     for label in attention.labels.tolist():
         on_sheet.rectangle((left, height + 22, left + 9, height + 31), fill=class_color(label))
-        on_sheet.text((left + 14, height + 21), class_names[label], fill="black")
+        font, text = fitting_font(class_names[label], 10)
+        on_sheet.text((left + 14, height + 21), text, fill="black", font=font)
         left += 24 + round(on_sheet.textlength(class_names[label]))
     for stream, (panel, name) in enumerate(zip(panels, stream_names(len(panels)), strict=True)):
         draw = ImageDraw.Draw(panel)

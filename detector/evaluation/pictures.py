@@ -7,11 +7,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from detector.structures import Annotation, Detections, ImageDataset, box_iou
 from detector.utils.files import encode_image
+from detector.utils.fonts import fitting_font
 from detector.utils.outputs import OutputFolder
 
 _READABLE_SIDE = 600  # pixels; images are enlarged by an integer factor to about this longest side
@@ -144,7 +145,7 @@ def draw_sample(
     names = [name for name, there in zip(class_names, labels.tolist(), strict=True) if there]
     framed = Image.new("RGB", (picture.width, picture.height + 36), "white")
     framed.paste(picture, (0, 0))
-    text, font = "; ".join(names) or "no label", ImageFont.load_default(size=24)
+    font, text = fitting_font("; ".join(names) or "no label", 24)
     ImageDraw.Draw(framed).text((4, picture.height + 2), text, fill="black", font=font)
     return framed
 
@@ -192,7 +193,8 @@ def contact_sheet(pictures: Sequence[Image.Image], legend: str) -> Image.Image:
     width, height = _CELL
     top = 24
     sheet = Image.new("RGB", (columns * width, top + rows * height), "white")
-    ImageDraw.Draw(sheet).text((8, 4), legend, fill="black", font=ImageFont.load_default(size=14))
+    font, legend = fitting_font(legend, 14)
+    ImageDraw.Draw(sheet).text((8, 4), legend, fill="black", font=font)
     for place, picture in enumerate(pictures):
         small = picture.copy()
         small.thumbnail((width - 8, height - 8), Image.Resampling.LANCZOS)
@@ -206,7 +208,7 @@ def draw_labeled(
 ) -> None:
     """A solid box with a filled label above it, or inside if there is no room, within the image width."""
     draw.rectangle(outermost_pixels(box), outline=color, width=3)
-    font = ImageFont.load_default(size=15)
+    font, text = fitting_font(text, 15)
     _, _, text_width, text_height = map(math.ceil, draw.textbbox((0, 0), text, font=font))
     left = max(0, min(round(box[0]), width - text_width - 4))
     top = round(box[1]) - text_height - 3

@@ -164,10 +164,34 @@ def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
     assert Path("second/val.jsonl").read_text() == Path("mine/val.jsonl").read_text()
 
 
-def test_a_class_that_may_mean_no_class(pictures, capsys):
+def test_a_class_that_means_no_class(pictures, capsys):
+    (pictures / "cat").rename(pictures / "leer")
+    assert main(["init", "my pictures"]) == 0
+    said = capsys.readouterr()
+    assert "leer will be learned and boxed like every other class" in said.err
+    assert "add --no-class leer;" in said.err
+    assert "2 classes (dog, leer)" in said.out
+    assert main(["init", "my pictures", "--no-class", "Leer", "--output", "told.yaml"]) == 0
+    assert "1 class (dog)" in capsys.readouterr().out
+    assert main(["init", "--again", "--output", "told.yaml"]) == 0
+    assert "leer" not in {label for row in read_table(Path("told/train.jsonl"))[0] for label in row.labels}
+    assert main(["init", "my pictures", "--no-class", "ler", "--output", "third.yaml"]) == 2
+    assert "--no-class 'ler': no picture has this label, but dog, leer" in capsys.readouterr().err
+
+
+def test_none_is_no_class_unless_it_stands_beside_one(pictures, capsys):
     (pictures / "cat").rename(pictures / "None")
     assert main(["init", "my pictures"]) == 0
-    assert "warning: None will be learned and boxed like every other class" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "'None' says that no class is shown, in " in said.out + said.err
+    assert "1 class (dog)" in said.out
+    names = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
+    lines = [f"{name},{'dog;None' if i % 2 else 'dog'}\n" for i, name in enumerate(names)]
+    Path("tags.csv").write_text("file,labels\n" + "".join(lines))
+    assert main(["init", "my pictures", "--labels", "tags.csv", "--output", "b.yaml"]) == 0
+    said = capsys.readouterr()
+    assert "2 classes (None, dog)" in said.out
+    assert "None will be learned" in said.err
 
 
 def test_what_exists_is_not_replaced_and_nothing_is_left_behind(pictures, capsys):

@@ -319,7 +319,40 @@ def words_between_tags():
     return text_of([["Bildnummer", "Beobachtung"], *beside(STEMS, map(" und ".join, TAGS))])
 
 
+def form_with_none_of_these():
+    rows = [["t", name, ", ".join(tags) or "None of these"] for name, tags in beside(BASES, TAGS)]
+    return text_of([["Timestamp", "File name of your picture", "Which defects can you see?"], *rows])
+
+
+def yes_and_no_with_nothing_of_it():
+    marks = [[*row, "" if "x" in row else "x"] for row in flags("x", "")]
+    return text_of(
+        [["Bild", "crack", "rust", "nichts davon"], *([n, *m] for n, m in beside(BASES, marks))], ";"
+    )
+
+
+def records_of_france():
+    rows = [
+        [i, name, "; ".join(tags) or "aucun", ("H. Dupré", "A. Roy")[i % 2], ("flou", "net", "")[i % 3]]
+        for i, (name, tags) in enumerate(beside(BASES, TAGS))
+    ]
+    return text_of([["N°", "Nom du fichier", "Espèce(s) observée(s)", "Observateur", "Remarques"], *rows])
+
+
+def psql():
+    rows = [
+        [f" {i}", f" {name:20}", f" {','.join(tags):12}"]
+        for i, (name, tags) in enumerate(beside(BASES, TAGS))
+    ]
+    lines = [" id |       filename       |    labels", "----+----------------------+-------------"]
+    return "\n".join([*lines, *(" |".join(row) for row in rows), f"({len(rows)} rows)", ""])
+
+
 SHEETS = [
+    (form_with_none_of_these, "tags.csv"),
+    (yes_and_no_with_nothing_of_it, "tags.csv"),
+    (records_of_france, "tags.csv"),
+    (psql, "tags.txt"),
     (merged_cells_of_names, "tags.csv"),
     (facts_of_the_project_above, "tags.csv"),
     (wildlife_insights, "tags.csv"),

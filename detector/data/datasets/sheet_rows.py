@@ -8,11 +8,13 @@ from detector.data.datasets.sheet_words import LABELS, PICTURE, TOTALS, header_k
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.utils.errors import shortened
 
-_RULE = re.compile(r":?-{2,}:?|={2,}|")  # of tables in Markdown
+_RULE = re.compile(r":?-{2,}:?|={2,}|[-+|=]{3,}|\(\d+ rows?\)|")  # of Markdown and of databases
 
 
 def without_remarks(rows: Sequence[SheetRow]) -> list[SheetRow]:
-    """The rows without lines such as `# exported in May` above the header, and without rules, |---|---|."""
+    """The rows without lines such as `# exported in May` above the header, and without rules, |---|---|, and
+    the `(40 rows)` of a database.
+    """
     rows = [row for row in rows if not all(map(_RULE.fullmatch, row.cells))]
     first = 0
     while first < len(rows) - 1 and _is_remark(rows[first]):

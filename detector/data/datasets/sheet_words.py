@@ -27,8 +27,27 @@ LABELS = _words("""
     etikett etiketten beschriftung classe étiquette étiquettes etiquette catégorie catégories défaut
     défauts clase clases etiqueta etiquetas categoría categoria categorías categorias defecto defectos
     classi etichetta etichette difetto difetti rótulo rótulos класс классы метка метки категория теги
+    espèce espèces espece especes especie especies espécie espécies specie art arten spezies tierart soort вид
     дефект 标签 标记 类别 類別 分类 缺陷 ラベル クラス 分類 タグ 라벨 레이블 클래스 분류 태그
 """)
+# Labels that say that a picture shows no class, as `header_key` writes them.
+NOTHING = {
+    *_words("""
+    none noneofthese noneoftheabove noneofthem nothing nolabel nolabels notag notags noclass noobject
+    noobjects null nan na nil nichts nichtsdavon keine keiner keines keins keinedavon keinerdavon keinesdavon
+    keinsdavon
+    aucun aucune rien ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
+""")
+}
+# Labels that may say so, or that nobody knows, and may as well be classes.
+DOUBTFUL = {
+    *_words("""
+    empty blank leer leere vide vacío vacio vuoto vazio background hintergrund fond fondo negative negatives
+    negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro unknown unsure
+    unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu ok okay io good gut
+    normal nodefect nodefects defectfree fehlerfrei keinfehler
+""")
+}
 UNKNOWN = ("unknown", "unsure", "unbekannt")
 CONFIRMED = ("confidence", "verified", "present", "value")  # beside a class in each line, as of Open Images
 CORNERS = (
@@ -54,6 +73,7 @@ MAYBE = {"?", "-1", "-1.0"}  # -1 is uncertain where there are 0 and 1, too, as 
 # Words in the header of a column that is about the picture or the work on it, not about what it shows.
 _ABOUT = {
     *_words("""
+    observer beobachter beobachterin observateur observatrice observador osservatore remarque remarques
     who wer qui quién user username annotator annotated worker labeler labeller tagger tagged labeled
     author autor auteur photographer fotograf fotografin assignee person by von durch initials kürzel team
     operator inspector owner name names prüfer prüferin bearbeiter bearbeiterin email mail role date datum

@@ -17,17 +17,20 @@ _RECORD = ".source.json"  # hidden, so that it is not taken for labels
 _SUFFIXES = (".csv", ".jsonl", ".json", ".xml", ".txt", ".yaml", ".yml")
 
 
-def record_source(folder: Path, pictures: Path, labels: Path | None, named: NamedColumns) -> None:
+def record_source(
+    folder: Path, pictures: Path, labels: Path | None, named: NamedColumns, no_class: Sequence[str]
+) -> None:
     """Write .source.json, with paths relative to its folder, so that both can be moved together.
 
     Args:
-        pictures, labels, named: as for :func:`find_tags`.
+        pictures, labels, named, no_class: as for :func:`find_tags`.
     """
     files = [file for path in find_sources(pictures, labels) for file in _files(path)]
     content = {
         "pictures": os.path.relpath(pictures, folder),
         "labels": None if labels is None else os.path.relpath(labels, folder),
         "columns": named._asdict(),
+        "no_class": list(no_class),
         "files": {os.path.relpath(file, folder): _state(file) for file in files},
         "names": [] if files else _names(pictures),  # folders are the classes
     }
@@ -39,8 +42,9 @@ def remove_record(folder: Path) -> None:
     (folder / _RECORD).unlink(missing_ok=True)
 
 
-def read_source(folder: Path) -> tuple[Path, Path | None, NamedColumns]:
-    """The pictures and labels that the tables of a folder were made from, and the columns that were named.
+def read_source(folder: Path) -> tuple[Path, Path | None, NamedColumns, tuple[str, ...]]:
+    """The pictures and labels that the tables of a folder were made from, the columns that were named, and
+    the labels that are no class.
 
     Raises:
         FileNotFoundError, DataError: there is no record, or it is damaged.
@@ -50,7 +54,8 @@ def read_source(folder: Path) -> tuple[Path, Path | None, NamedColumns]:
     pictures = Path(os.path.normpath(folder / str(content.get("pictures"))))
     columns = content.get("columns") or {}  # an earlier version did not write them
     named = NamedColumns(columns.get("picture"), tuple(columns.get("labels") or ()))
-    return pictures, None if labels is None else Path(os.path.normpath(folder / str(labels))), named
+    source = None if labels is None else Path(os.path.normpath(folder / str(labels)))
+    return pictures, source, named, tuple(content.get("no_class") or ())
 
 
 def changed_source(folder: Path) -> str:

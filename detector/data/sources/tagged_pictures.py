@@ -17,6 +17,7 @@ from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below
 from detector.data.sources.class_folders import pictures_by_class, runs_folder, visible
 from detector.data.sources.copies import find_copies
+from detector.data.sources.no_class import without_no_class
 from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
 from detector.data.sources.stated_splits import (
@@ -39,6 +40,7 @@ def find_tags(
     *,
     skip_missing: bool = False,
     named: NamedColumns = UNNAMED,
+    no_class: Sequence[str] = (),
 ) -> tuple[list[Tagged], str]:
     """The tagged pictures of a folder, and where the tags are from.
 
@@ -47,6 +49,7 @@ def find_tags(
         labels: a table (CSV or JSON lines), a file of COCO, Label Studio or CVAT, or a folder of VOC or YOLO;
             None: searched in the folder, then in its folders train and val; else each folder is a class.
         named: the columns of a spreadsheet that the user names.
+        no_class: labels that say that a picture shows no class.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -80,6 +83,7 @@ def find_tags(
         found = _read_tags(pictures, labels, skip_missing=skip_missing, named=named)
     if labels or labels_of_splits:
         _warn_of_others(pictures, found, sources)
+    found = without_no_class(found, no_class)
     copies = find_copies([picture.file for picture in found])
     found = _drop_tested([picture._replace(content=copies.get(picture.file, "")) for picture in found])
     if VAL not in {picture.split for picture in found} and (others := named_as_test(visible(pictures))):

@@ -85,7 +85,7 @@ def test_one_folder_is_no_class(tmp_path):
     assert tags_of(tmp_path) == {"pictures/a.jpg": ("cat",), "pictures/b.jpg": ("dog",)}
     (tmp_path / "tags.txt").unlink()
     draw(tmp_path, "none/c.jpg")
-    assert set(tags_of(tmp_path).values()) == {("pictures",), ("none",)}
+    assert set(tags_of(tmp_path).values()) == {("pictures",), ()}
 
 
 def test_folders_of_splits_hold_folders_of_classes(tmp_path):

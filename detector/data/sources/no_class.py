@@ -1,0 +1,43 @@
+"""Labels that say that a picture shows no class: `none`, `nichts davon`, or what the user names."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from detector.data.datasets.sheet_words import NOTHING, header_key
+from detector.data.sources.tagged import Tagged
+from detector.utils.errors import DataError, counted, shortened
+
+logger = logging.getLogger(__name__)
+
+
+def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> list[Tagged]:
+    """The pictures without the labels that are no class.
+
+    Such are those that the user names, and words such as `none` that never stand beside a class or have a
+    box.
+
+    Raises:
+        DataError: no picture has a label that the user names.
+    """
+    labels = Counter(label for picture in tagged for label in picture.labels)
+    if unknown := [name for name in named if header_key(name) not in map(header_key, labels)]:
+        raise DataError(
+            f"--no-class {unknown[0]!r}: no picture has this label, but {shortened(sorted(labels))}"
+        )
+    classes = {label for picture in tagged if len(picture.labels) > 1 for label in picture.labels}
+    classes |= {box.label for picture in tagged for box in picture.boxes or ()}
+    asked = {*map(header_key, named)}
+    nothing = [
+        label
+        for label in labels
+        if header_key(label) in asked or (header_key(label) in NOTHING and label not in classes)
+    ]
+    for label in nothing:
+        logger.info(
+            "%r says that no class is shown, in %s", label, counted(labels[label], "picture", "pictures")
+        )
+    return [
+        picture._replace(labels=tuple(label for label in picture.labels if label not in nothing))
+        for picture in tagged
+    ]
