@@ -137,7 +137,7 @@ def test_all_that_is_wrong_is_told_at_once_by_cause(folder, capsys):
         *([base, *marks, "train"] for base, marks in beside(BASES, flags())),
     ]
     rows[1][0] = ""
-    rows[2][1] = "maybe"
+    rows[2][1] = "perhaps"
     rows[3][3] = "both"
     for i in range(4, 9):
         rows[i][0] = f"missing {i}.jpg"
@@ -149,7 +149,7 @@ def test_all_that_is_wrong_is_told_at_once_by_cause(folder, capsys):
     start = next(i for i, line in enumerate(lines) if "labels.csv cannot be used as it is" in line)
     causes = "\n".join(lines[start:])
     assert "1 line: no picture is named: ',1,0,train' (line 2)" in causes
-    assert "'maybe' in 'crack' (line 3)" in causes
+    assert "'perhaps' in 'crack' (line 3)" in causes
     assert "1 line: the split cannot be told: the split is 'both', expected train" in causes
     assert "5 lines: no such picture is below data: 'missing 4.jpg' (line 5), " in causes
     assert "... and 2 more" in causes

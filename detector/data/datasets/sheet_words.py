@@ -68,7 +68,13 @@ CORNER_AND_SIZE = (
 )
 YES = {*_words("1 1.0 x ✓ ✔ ✗ true yes y t ja j wahr oui vrai si sí sim да vero checked ☑ ✅ 是")}
 NO = {"", *_words("0 0.0 false no n f nein falsch non faux não нет - nan falso unchecked ☐ ❌ 否")}
-MAYBE = {"?", "-1", "-1.0"}  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
+MAYBE = {
+    "?",
+    "??",
+    "-1",
+    "-1.0",
+    *_words("maybe unsure uncertain unclear vielleicht unsicher unklar incertain incierto"),
+}  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
 
 # Words in the header of a column that is about the picture or the work on it, not about what it shows.
 _ABOUT = {
