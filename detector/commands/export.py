@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
@@ -131,7 +131,7 @@ def export(
     versions = {"detector": __version__, "torch": torch.__version__}
     outputs.write(about, encode_json(described | {"versions": versions, "format": form, "check": figures}))
     if with_example:
-        write_example(outputs, predictor)
+        write_example(outputs, predictor, described["thresholds"])
     agrees = f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}"
     print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, {agrees}")
     return path
@@ -151,7 +151,7 @@ def announce(predictor: Predictor, paths: Sequence[Path], form: str) -> None:
     )
 
 
-def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
+def write_example(outputs: OutputFolder, predictor: Predictor, thresholds: Mapping[str, float]) -> None:
     """Write example.py and preprocess.json: how other programs feed a student in ONNX, and read its boxes."""
     model = cast(Student, predictor.model)
     transform, limits = model.transform, detection_limits(model)
@@ -174,6 +174,7 @@ def write_example(outputs: OutputFolder, predictor: Predictor) -> None:
             "image_index": "int64 (D,), which image of the batch a box is in, from 0",
         },
         "classes": predictor.class_names,
+        "thresholds": dict(thresholds),  # example.py shows a box whose score is above that of its class
         **limits._asdict(),
     }
     outputs.write(PREPROCESS, encode_json(content))

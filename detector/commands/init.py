@@ -5,6 +5,7 @@ import shlex
 import statistics
 import warnings
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -112,7 +113,7 @@ def init(
 
 
 def _warn_of_no_class(classes: Iterable[str]) -> None:
-    if odd := [label for label in sorted(classes) if header_key(label) in {*NOTHING, *DOUBTFUL}]:
+    if odd := [label for label in sorted(classes) if header_key(label) in {"", *NOTHING, *DOUBTFUL}]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
             f"shows no class, add --no-class {shlex.quote(odd[0])}; if nobody knows, leave the picture out",
@@ -132,6 +133,10 @@ def _describe_data(
     classes = sorted({label for picture in train for label in picture.labels})
     num_classes = counted(len(classes), "class", "classes")
     print(f"labels   {source}: {len(tagged)} pictures, {num_classes} ({shortened(classes)})")
+    shown = Counter(label for picture in tagged for label in picture.labels)
+    none = sum(not picture.labels for picture in tagged)
+    of_each = [f"{label} {count}" for label, count in shown.most_common()] + [f"none {none}"] * bool(none)
+    print(f"pictures {', '.join(of_each[:12])}{', ...' if len(of_each) > 12 else ''}")
     print(f"split    {len(train)} to train on, {len(val)} to test on, by {split_by}")
     if boxed := sum(picture.boxes is not None for picture in val):
         measured = counted(boxed, "picture", "pictures")

@@ -16,7 +16,7 @@ def main(network: str, *pictures: str) -> None:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # reads the variable
 
-    classes = json.loads(Path(__file__).with_name("preprocess.json").read_text("utf-8"))["classes"]
+    about = json.loads(Path(__file__).with_name("preprocess.json").read_text("utf-8"))
     session = onnxruntime.InferenceSession(network, providers=["CPUExecutionProvider"])
     for picture in pictures:
         turned = ImageOps.exif_transpose(Image.open(picture)).convert("RGB")
@@ -25,9 +25,9 @@ def main(network: str, *pictures: str) -> None:
         ]  # (1, 3, H, W) uint8; a batch is padded to one size
         inputs = {"images": np.ascontiguousarray(images), "sizes": np.array([images.shape[2:]])}
         for box, score, label, _ in zip(*session.run(None, inputs), strict=True):
-            if score > 0.3:
-                print(picture, classes[label], f"{score:.2f}", *box.round().astype(int))
+            if score > about["thresholds"][name := about["classes"][label]]:
+                print(picture, name, f"{score:.2f}", *box.round().astype(int))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if len(sys.argv) > 2 else sys.exit(__doc__)

@@ -24,6 +24,7 @@ from sheets import (
     google_sheets_with_boxes_to_tick,
     kaggle_ids_one_hot,
     kaggle_with_blanks_between_names,
+    numbers_of_faults_beside_the_shift,
     open_images_with_denied_labels,
     paths_of_windows_between_a_title_and_a_sum,
     planet_with_blanks_between_tags,
@@ -48,6 +49,13 @@ def folder(tmp_path, monkeypatch):
 def written(folder=Path("mine")):
     rows = [row for split in ("train", "val") for row in read_table(folder / f"{split}.jsonl")[0]]
     return {Path(picture_name(row.file)).name: row for row in rows}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_numbers_of_faults_are_the_classes_not_the_shift(folder, capsys):
+    Path("faults.csv").write_text(numbers_of_faults_beside_the_shift())
+    assert main(["init", "data", "--labels", "faults.csv"]) == 0
+    assert "2 classes (10, 11)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("make", SHEETS, ids=[make.__name__ for make, _ in SHEETS])

@@ -56,7 +56,10 @@ def write_network(path: Path) -> None:
 def test_it_prints_the_boxes_of_pictures(tmp_path: Path) -> None:
     shutil.copy(onnx_example.__file__, tmp_path / "example.py")
     write_network(tmp_path / "network.onnx")
-    (tmp_path / "preprocess.json").write_text(json.dumps({"classes": ["cat", "chien é"]}), encoding="utf-8")
+    (tmp_path / "preprocess.json").write_text(
+        json.dumps({"classes": ["cat", "chien é"], "thresholds": {"cat": 0.3, "chien é": 0.3}}),
+        encoding="utf-8",
+    )
     Image.new("L", (60, 40)).save(tmp_path / "gray.png")
     turned = Image.new("RGB", (60, 40))
     turned.save(tmp_path / "turned.jpg", exif=_orientation(6))

@@ -348,6 +348,15 @@ def psql():
     return "\n".join([*lines, *(" |".join(row) for row in rows), f"({len(rows)} rows)", ""])
 
 
+def numbers_of_faults_beside_the_shift():
+    codes = {"crack": "10", "rust": "11"}
+    rows = [
+        [name, ("Früh", "Spät")[i % 2], "/".join(codes[tag] for tag in tags)]
+        for i, (name, tags) in enumerate(beside(BASES, TAGS))
+    ]
+    return text_of([["Bild", "Schicht", "Fehlercode"], *rows], ";")
+
+
 SHEETS = [
     (form_with_none_of_these, "tags.csv"),
     (yes_and_no_with_nothing_of_it, "tags.csv"),

@@ -141,7 +141,10 @@ def read_instances(path: Path) -> dict[str, Any]:
     for key in ("images", "annotations", "categories"):
         rows = content.get(key) if isinstance(content, dict) else None
         if not isinstance(rows, list) or not set(map(type, rows)) <= {dict}:
-            raise DataError(f"{path} has no list of {key}, expected an instances file in COCO's format")
+            raise DataError(
+                f"{path} has no list of {key}, expected an instances file in COCO's format, or for tags "
+                'a list such as [{"file": "a.jpg", "labels": ["cat", "dog"]}]'
+            )
         if key == "annotations" and not any("id" in row for row in rows):  # only messages need these
             rows = content[key] = [{"id": number} | row for number, row in enumerate(rows, start=1)]
         for row in rows:

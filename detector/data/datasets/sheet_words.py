@@ -20,32 +20,35 @@ PICTURE = _words("""
 LABELS = _words("""
     labels label tags tag classes class classname classnames labelname labelnames category categories
     categoryname annotation annotations choice choices findinglabels regionattributes target targets
-    object objects species breed defect defects scientificname commonname
-    taxon taxonname answer answers antwort antworten response keywords keyword
-    stichwort stichworte diagnosis type finding findings classid labelid categoryid klasse klassen
-    kategorie kategorien fehler fehlerart defekt defekte merkmale schlagwort schlagworte schlagwörter
-    etikett etiketten beschriftung classe étiquette étiquettes etiquette catégorie catégories défaut
-    défauts clase clases etiqueta etiquetas categoría categoria categorías categorias defecto defectos
-    classi etichetta etichette difetto difetti rótulo rótulos класс классы метка метки категория теги
-    espèce espèces espece especes especie especies espécie espécies specie art arten spezies tierart soort вид
-    дефект 标签 标记 类别 類別 分类 缺陷 ラベル クラス 分類 タグ 라벨 레이블 클래스 분류 태그
+    object objects species breed defect defects scientificname commonname taxon taxonname answer answers
+    antwort antworten response keywords keyword stichwort stichworte diagnosis type finding findings
+    classid labelid categoryid klasse klassen kategorie kategorien fehler fehlerart defekt defekte
+    merkmale schlagwort schlagworte schlagwörter etikett etiketten beschriftung classe étiquette
+    étiquettes etiquette catégorie catégories défaut défauts clase clases etiqueta etiquetas categoría
+    categoria categorías categorias defecto defectos classi etichetta etichette difetto difetti rótulo
+    rótulos класс классы метка метки категория теги espèce espèces espece especes especie especies
+    espécie espécies specie art arten spezies tierart soort вид fehlercode fehlercodes fehlerarten
+    fehlerklasse fehlertyp fault faults faultcode faultcodes faulttype errorcode defectcode defectcodes
+    defecttype defectclass codedefaut codedéfaut codigodefecto códigodefecto дефект
+    标签 标记 类别 類別 分类 缺陷
+    ラベル クラス 分類 タグ 라벨 레이블 클래스 분류 태그
 """)
 # Labels that say that a picture shows no class, as `header_key` writes them.
 NOTHING = {
     *_words("""
     none noneofthese noneoftheabove noneofthem nothing nolabel nolabels notag notags noclass noobject
-    noobjects null nan na nil nichts nichtsdavon keine keiner keines keins keinedavon keinerdavon keinesdavon
-    keinsdavon
-    aucun aucune rien ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
+    noobjects null nan na nil nichts nichtsdavon keine keiner keines keins keinedavon keinerdavon
+    keinesdavon keinsdavon keintier noanimal noanimals aucun aucune rien ninguno ninguna nada nessuno
+    nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
 """)
 }
 # Labels that may say so, or that nobody knows, and may as well be classes.
 DOUBTFUL = {
     *_words("""
-    empty blank leer leere vide vacío vacio vuoto vazio background hintergrund fond fondo negative negatives
-    negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro unknown unsure
-    unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu ok okay io good gut
-    normal nodefect nodefects defectfree fehlerfrei keinfehler
+    empty blank leer leere vide vacío vacio vuoto vazio background hintergrund fond fondo negative
+    negatives negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro
+    unknown unsure unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu
+    ok okay io good gut normal nodefect nodefects defectfree fehlerfrei keinfehler
 """)
 }
 UNKNOWN = ("unknown", "unsure", "unbekannt")
@@ -81,14 +84,15 @@ _ABOUT = {
     *_words("""
     observer beobachter beobachterin observateur observatrice observador osservatore remarque remarques
     who wer qui quién user username annotator annotated worker labeler labeller tagger tagged labeled
-    author autor auteur photographer fotograf fotografin assignee person by von durch initials kürzel team
-    operator inspector owner name names prüfer prüferin bearbeiter bearbeiterin email mail role date datum
-    fecha day time timestamp zeit uhrzeit zeitstempel created updated modified erstellt geändert year jahr
-    month monat age alter camera kamera device gerät location ort standort place lieu lugar gps lat lon
-    lng latitude longitude site city stadt halle room raum source quelle license lizenz copyright batch
-    charge width height size breite höhe größe status state statut estado note notes comment comments
-    kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks notiz notizen
-    description beschreibung commentaire comentario priority priorität id
+    author autor auteur photographer fotograf fotografin assignee person by von durch initials kürzel
+    team operator inspector owner name names prüfer prüferin bearbeiter bearbeiterin email mail role
+    date datum fecha day time timestamp zeit uhrzeit zeitstempel created updated modified erstellt
+    geändert year jahr month monat age alter camera kamera device gerät location ort standort place lieu
+    lugar gps lat lon lng latitude longitude site city stadt halle room raum source quelle license
+    lizenz copyright batch charge linie line los lot schicht shift maschine machine anlage station
+    auftrag order serial width height size breite höhe größe status state statut estado note notes
+    comment comments kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks
+    notiz notizen description beschreibung commentaire comentario priority priorität id
 """)
 }
 # And of a column of yes and no that is not that of a class.
