@@ -51,11 +51,14 @@ def written(folder=Path("mine")):
     return {Path(picture_name(row.file)).name: row for row in rows}
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_numbers_of_faults_are_the_classes_not_the_shift(folder, capsys):
     Path("faults.csv").write_text(numbers_of_faults_beside_the_shift())
     assert main(["init", "data", "--labels", "faults.csv"]) == 0
     assert "2 classes (10, 11)" in capsys.readouterr().out
+    text = Path("faults.csv").read_text()
+    Path("faults.csv").write_text(text.replace("Früh;\n", "Früh;0\n").replace("Spät;\n", "Spät;0\n"))
+    assert main(["init", "data", "--labels", "faults.csv", "--output", "zero.yaml"]) == 0
+    assert "0 will be learned and boxed like every other class" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("make", SHEETS, ids=[make.__name__ for make, _ in SHEETS])
