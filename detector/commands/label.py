@@ -9,9 +9,7 @@ from detector.data.datasets.sheet_columns import NamedColumns
 from detector.data.formats import FORMATS, ReviewImage
 from detector.labeling.label import label
 from detector.labeling.training_formats import TRAINING_FORMATS, write_training_folder
-from detector.utils.command_line import (
-    next_step,
-)
+from detector.utils.command_line import next_step
 from detector.utils.distributed import is_main
 from detector.utils.errors import UserError, counted
 

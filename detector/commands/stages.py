@@ -94,7 +94,7 @@ def run_stages(
         UserError, OSError: of any stage; or the run folder holds a detector of another config.
     """
     cfg = load_cfg(config_file, overrides)
-    if effort == 2 and (chosen := _together(lambda: chosen_before(Path(cfg.output_dir)))):
+    if effort == 2 and (chosen := _of_main_process(lambda: chosen_before(Path(cfg.output_dir)))):
         return run_stages(config_file, [*overrides, *as_words(chosen)], to)
     folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
     weak, student = folder / "model_final.pt", folder / "self_train"
@@ -141,12 +141,12 @@ def run_stages(
         if not done:
             run()
             expected += seconds.get(name, 0.0)
-        if name == "test" and effort == 2 and (chosen := _together(lambda: choose_recipe(folder))):
+        if name == "test" and effort == 2 and (chosen := _of_main_process(lambda: choose_recipe(folder))):
             return run_stages(config_file, [*overrides, *as_words(chosen)], to)
     return folder
 
 
-def _together(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _of_main_process(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What the main process finds; only it surely sees what it has written."""
     with process_group(_CPU, LONG_WAIT):
         with sync_errors():

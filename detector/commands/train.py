@@ -4,15 +4,13 @@ import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 
+from detector.commands.effort import as_words
 from detector.commands.hints import hint_to_predict
 from detector.commands.stages import quick, run_stages
 from detector.config import load_cfg
 from detector.engine.train import train
 from detector.inference.measured import print_how_to_measure
-from detector.utils.command_line import (
-    next_step,
-    teacher_words,
-)
+from detector.utils.command_line import next_step, teacher_words
 from detector.utils.errors import UserError
 from detector.utils.logging import PROGRESS, STEP, setup_logging
 
@@ -29,7 +27,7 @@ def run(options: Namespace) -> None:
     if options.quick:
         options.to = options.to or "detector"
         keys = quick(load_cfg(options.config_file, options.overrides))
-        options.overrides = [str(word) for pair in keys.items() for word in pair] + options.overrides
+        options.overrides = as_words(keys) + options.overrides
     if options.effort and not options.to:
         raise UserError("--effort chooses by the test of the weak detector: add --to weak or --to detector")
     if options.verbose or options.to:

@@ -186,6 +186,10 @@ def test_none_is_no_class_unless_it_stands_beside_one(pictures, capsys):
     assert "'None' says that no class is shown, in " in said.out + said.err
     assert "1 class (dog)" in said.out
     names = [path.relative_to(pictures).as_posix() for path in sorted(pictures.rglob("*.png"))]
+    Path("tags.csv").write_text("file,labels\n" + "".join(f"{name},none\n" for name in names))
+    assert main(["init", "my pictures", "--labels", "tags.csv", "--output", "a.yaml"]) == 2
+    assert "the only labels are none, which say that a picture shows no class" in capsys.readouterr().err
+    assert not Path("a.yaml").exists()
     lines = [f"{name},{'dog;None' if i % 2 else 'dog'}\n" for i, name in enumerate(names)]
     Path("tags.csv").write_text("file,labels\n" + "".join(lines))
     assert main(["init", "my pictures", "--labels", "tags.csv", "--output", "b.yaml"]) == 0

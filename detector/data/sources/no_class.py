@@ -18,7 +18,7 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
     box.
 
     Raises:
-        DataError: no picture has a label that the user names.
+        DataError: no picture has a label that the user names, or no class is left.
     """
     labels = Counter(label for picture in tagged for label in picture.labels)
     if unknown := [name for name in named if header_key(name) not in map(header_key, labels)]:
@@ -33,6 +33,11 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         for label in labels
         if header_key(label) in asked or (header_key(label) in NOTHING and label not in classes)
     ]
+    if labels and len(nothing) == len(labels):
+        raise DataError(
+            f"the only labels are {shortened(nothing)}, which say that a picture shows no class: give the "
+            "class that is meant another name"
+        )
     for label in nothing:
         logger.info(
             "%r says that no class is shown, in %s", label, counted(labels[label], "picture", "pictures")

@@ -188,11 +188,7 @@ def _read_tags(
 ) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = ErrorList(labels or pictures)
-    is_sheet = labels is not None and (
-        labels.suffix.lower() in SHEET_SUFFIXES
-        or (labels.suffix.lower() == ".json" and bool(json_rows(labels)))
-    )
-    if any(named) and not is_sheet:
+    if any(named) and not _is_sheet(labels):
         raise DataError(
             f"--label-column and --image-column name columns of a spreadsheet, and the labels are "
             f"{labels or 'folders, one per class'}: leave them out, or name the table with --labels"
