@@ -7,7 +7,7 @@ from chaos.harness import Case, check, repeats
 from random_run import make_pictures, make_run, make_student
 
 pytestmark = pytest.mark.chaos
-COUNT = 100  # pictures; the command makes others of hard sizes from them, and compares with the model
+COUNT = 40  # pictures; the command makes others of hard sizes from them, and compares with the model
 TOLERANCE = {"student": 1e-4, "weak": 1e-5}
 
 

@@ -165,12 +165,6 @@ def test_processes_share_the_batches(dataset):
     assert [batch for pair in pairs for batch in pair] == alone
 
 
-def test_batches_resume(dataset):
-    unbroken = list(islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4), 8))
-    resumed = islice(seeded_loader(dataset, collate, images_per_batch=2, seed=4, start=5), 3)
-    assert list(resumed) == unbroken[5:]
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_loading_leaves_the_global_random_state_alone(dataset, workers):
     torch.manual_seed(0)

@@ -213,3 +213,14 @@ def test_format_coco_says_why_a_size_is_that_of_the_upright_picture(tmp_path):
     dataset = COCODataset(tmp_path, "", annotations="coco.json", images=".")
     with pytest.raises(DataError, match=r"as a viewer shows it: turn the pixels .* or let detector init"):
         dataset.read_image(0)
+
+
+@pytest.mark.parametrize(("box", "warnings"), [(BOX, 1), (None, 0)])
+def test_format_coco_warns_of_boxes_that_may_be_of_the_upright_picture(tmp_path, box, warnings, recwarn):
+    write_picture(tmp_path / "a.png", 3)
+    write_coco(tmp_path, box, (9, 12))
+    COCODataset(tmp_path, "", annotations="coco.json", images=".")
+    found = [str(each.message) for each in recwarn.list]
+    assert ["1 picture is turned" in text and "a.png" in text for text in found if "show" not in text] == (
+        [True] * warnings
+    )

@@ -58,11 +58,6 @@ def test_a_full_disk_keeps_the_earlier_checkpoint(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"checkpoint .*a\.pt does not exist; train first"):
-        load_checkpoint(tmp_path / "a.pt")
-
-
 @pytest.mark.parametrize(("folder", "command"), [("", "train .*run"), ("self_train", "self-train .*run")])
 def test_of_an_interrupted_training_the_command_that_continues_is_named(tmp_path, folder, command):
     checkpoints = tmp_path / "run" / folder / "checkpoints"

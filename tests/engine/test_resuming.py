@@ -91,16 +91,6 @@ def test_old_checkpoints_go_and_what_was_left_aside_stays(run_folder):
     assert [path.name for path in sorted((folder / "checkpoints").iterdir())] == ["000002.pt", "000003.pt"]
 
 
-def test_the_scaler_of_the_loss_is_kept(tmp_path):
-    net, optimizer = make()
-    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
-    options = {"iteration": 1, "train_seconds": 0.0, "scaler": scaler}
-    save_checkpoint(checkpoint_path(tmp_path, 1), net, optimizer, **options)
-    other = torch.amp.GradScaler("cpu")
-    restore_newest(tmp_path, net, optimizer, other)
-    assert other.get_scale() == 64.0
-
-
 def test_checkpoints_are_listed_oldest_first_and_by_number(tmp_path):
     assert list_checkpoints(tmp_path) == []
     (tmp_path / "checkpoints").mkdir()

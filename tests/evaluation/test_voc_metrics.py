@@ -1,9 +1,8 @@
-"""VOC's AP and CorLoc against cases worked out by hand, a brute-force reference and pycocotools."""
+"""VOC's AP and CorLoc against cases worked out by hand and pycocotools."""
 
 import contextlib
 import io
 import time
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -24,11 +23,6 @@ def annotation(image_id, boxes=(), labels=(), difficult=(), crowd=()):
         torch.tensor(difficult or [False] * len(labels), dtype=torch.bool),
         torch.tensor(crowd or [False] * len(labels), dtype=torch.bool),
     )
-
-
-def best_boxes(proposals, scores):
-    """The proposal (C, 4) that scores highest for each class, from scores (R, C)."""
-    return proposals[scores.argmax(dim=0)] if len(scores) else proposals
 
 
 def found(image_id, boxes=(), scores=(), labels=()):
@@ -179,118 +173,6 @@ def test_corloc_ignores_crowds():
 def test_corloc_needs_boxes_for_every_image():
     with pytest.raises(ValueError, match="expected 1"):
         corloc([], [annotation("a")], 1)
-
-
-# ---- A reference written from the development kit's description: loops, and exact fractions
-
-
-def exact_iou(a, b):
-    a, b = [Fraction(float(x)) for x in a], [Fraction(float(x)) for x in b]
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return Fraction(0)
-    both = width * height
-    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
-
-
-def reference_ap(detections, annotations, label, eleven_point):
-    results = {image.image_id: image for image in detections}
-    queue, objects, total = [], {}, 0
-    for truth in annotations:
-        kept = [g for g in range(len(truth.labels)) if int(truth.labels[g]) == label]
-        objects[truth.image_id] = [(truth.boxes[g].tolist(), bool(truth.difficult[g]), []) for g in kept]
-        total += sum(not bool(truth.difficult[g]) for g in kept)
-        image = results[truth.image_id]
-        for d in range(len(image.labels)):
-            if int(image.labels[d]) == label:
-                queue.append((float(image.scores[d]), truth.image_id, image.boxes[d].tolist()))
-    if total == 0:
-        return None
-    queue.sort(key=lambda row: row[0], reverse=True)  # sort is stable, also in reverse
-    right = wrong = 0
-    curve = []  # (recall, precision)
-    for _, image_id, box in queue:
-        best, best_iou = None, Fraction(0)
-        for candidate in objects[image_id]:
-            iou = exact_iou(box, candidate[0])
-            if iou > best_iou:
-                best, best_iou = candidate, iou
-        if best is not None and best_iou >= Fraction(1, 2):
-            if best[1]:
-                continue
-            if not best[2]:
-                best[2].append("taken")
-                right += 1
-            else:
-                wrong += 1
-        else:
-            wrong += 1
-        curve.append((Fraction(right, total), Fraction(right, right + wrong)))
-    best_at = lambda recall: max((p for r, p in curve if r >= recall), default=Fraction(0))  # noqa: E731
-    if eleven_point:
-        return sum(best_at(Fraction(step, 10)) for step in range(11)) / 11
-    return sum(best_at(Fraction(step, total)) for step in range(1, total + 1)) / total
-
-
-def random_case(seed):
-    """Up to 4 images, 3 classes, a coarse grid: equal overlaps and scores, duplicates and empties occur."""
-    rng = np.random.default_rng(seed)
-    annotations, detections = [], []
-    for i in range(rng.integers(1, 5)):
-        corners = rng.integers(0, 8, (rng.integers(0, 5), 2))
-        boxes = np.concatenate([corners, corners + rng.integers(1, 6, corners.shape)], axis=1)
-        difficult = rng.random(len(boxes)) < (1.0 if seed % 20 == 7 else 0.3)
-        annotations.append(
-            annotation(f"{i}", boxes.tolist(), rng.integers(0, 3, len(boxes)).tolist(), difficult.tolist())
-        )
-        near = boxes[rng.integers(0, len(boxes), rng.integers(0, 8))] if len(boxes) else boxes
-        near = near + rng.integers(-1, 2, near.shape) * (rng.random(near.shape) < 0.4)
-        near[:, 2:] = np.maximum(near[:, 2:], near[:, :2] + 1)
-        if seed % 20 == 3:
-            near = near[:0]
-        levels = 3 if seed % 2 else 1000
-        scores = rng.integers(0, levels, len(near)) / levels
-        order = np.argsort(-scores, kind="stable")
-        labels = rng.integers(0, 3, len(near)) if seed % 3 else rng.integers(0, 1, len(near))
-        detections.append(found(f"{i}", near[order].tolist(), scores[order].tolist(), labels[order].tolist()))
-    return detections, annotations
-
-
-@pytest.mark.parametrize("eleven_point", [False, True])
-def test_agrees_with_the_reference_on_200_random_cases(eleven_point, monkeypatch):
-    informative = 0
-    for seed in range(200):
-        monkeypatch.setattr(voc, "_TOGETHER", 1 + seed % 3)  # images
-        detections, annotations = random_case(seed)
-        ours = voc_ap(detections, annotations, 3, eleven_point=eleven_point)
-        for label in range(3):
-            expected = reference_ap(detections, annotations, label, eleven_point)
-            if expected is None:
-                assert np.isnan(ours[label]), (seed, label)
-            else:
-                assert ours[label] == pytest.approx(float(expected), abs=1e-9), (seed, label)
-                informative += 0 < expected < 1
-    assert informative > 60  # the cases are not all trivial
-
-
-def test_corloc_agrees_with_loops_on_200_random_cases():
-    for seed in range(200):
-        detections, annotations = random_case(seed)
-        generator = torch.Generator().manual_seed(seed)
-        scores = [torch.randint(0, 4, (len(d), 3), generator=generator) / 4 for d in detections]
-        best = [best_boxes(d.boxes, each) for d, each in zip(detections, scores, strict=True)]
-        ours = corloc(best, annotations, 3)
-        for label in range(3):
-            results = []
-            for boxes, truth in zip(best, annotations, strict=True):
-                objects = [box for box, c in zip(truth.boxes, truth.labels, strict=True) if c == label]
-                if objects:
-                    results.append(
-                        len(boxes) > 0 and any(exact_iou(boxes[label], box) > 0.5 for box in objects)
-                    )
-            expected = sum(results) / len(results) if results else float("nan")
-            assert ours[label] == pytest.approx(expected, abs=1e-9, nan_ok=True), (seed, label)
 
 
 # ---- pycocotools, where its rules and VOC's say the same
@@ -488,18 +370,6 @@ def many_images(seed):
 def test_image_ap_needs_an_image():
     with pytest.raises(ValueError, match="there are no images, expected scores and labels of at least one"):
         image_ap([], [])
-
-
-def test_image_ap_leaves_out_images_of_unknown_label():
-    generator = torch.Generator().manual_seed(0)
-    scores, labels = torch.rand(9, 2, generator=generator), torch.tensor([[1.0, 1], [0, 1], [0, 0]] * 3)
-    unknown = torch.zeros(9, 2, dtype=torch.bool)
-    unknown[2::3, 0] = True
-    known = image_ap(scores[:, :1][~unknown[:, 0]].unbind(), labels[:, :1][~unknown[:, 0]].unbind())
-    found = image_ap(scores.unbind(), labels.unbind(), unknown.unbind())
-    assert found[0] == known[0]
-    assert found[1] == image_ap(scores.unbind(), labels.unbind())[1]
-    assert found[0] != image_ap(scores.unbind(), labels.unbind())[0]
 
 
 def test_image_ap_needs_labels_for_every_image():

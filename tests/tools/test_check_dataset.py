@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image
+from PIL import Image
 
 from detector.data.datasets.voc import VOCDataset
 from detector.data.proposals import load_proposals, save_proposals
@@ -160,23 +160,6 @@ def test_a_class_that_only_reviewed_boxes_and_hints_show(check, toybox, tmp_path
     assert "points.jsonl, line 1" in capsys.readouterr().err
 
 
-def test_labels_that_cannot_be_learned_or_are_misspelt(check, toybox, tmp_path, capsys):
-    root = tmp_path / "mine"
-    shutil.copytree(toybox / "JPEGImages", root)
-    files = sorted(path.name for path in root.iterdir())
-    rows = [f"{file},thing;{'small' if index else 'smal'}" for index, file in enumerate(files)]
-    (root / "train.csv").write_text("\n".join(rows))
-    (root / "val.csv").write_text("\n".join(rows[1:]))
-    splits = ("DATASETS.TRAIN_SPLIT", "train", "DATASETS.TEST_SPLIT", "val")
-    keys = ("DATASETS.FORMAT", "image_labels", "DATASETS.ROOT", root, "DATASETS.CLASSES", "()", *splits)
-    assert check(*keys, "DATASETS.PROPOSALS", tmp_path / "none.npz") == 0
-    warnings = re.findall(r"^warning +mine_train: (.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert len(warnings) == 5  # few images, nearly everywhere, unbalanced
-    assert "all 12 images show 'thing'" in warnings[0]
-    assert "'smal', in 1 of 12 images" in warnings[1]
-    assert "did you mean 'small'?" in warnings[1]
-
-
 def test_a_strip_among_others_is_named(check, toybox, tmp_path, capsys):
     root = tmp_path / "toybox"
     shutil.copytree(toybox, root)
@@ -190,36 +173,6 @@ def test_a_strip_among_others_is_named(check, toybox, tmp_path, capsys):
     check(*words, "SOLVER.IMAGES_PER_BATCH", 2)
     told = capsys.readouterr().out
     assert f"1 image is over 4 times as long as wide or high, {first}: padded to them" in told
-
-
-def test_coco_whose_boxes_may_be_of_the_turned_picture_is_counted(check, tmp_path, caplog):
-    (tmp_path / "train").mkdir()
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = 3
-    for name in ("a.jpg", "b.jpg", "c.jpg"):
-        Image.new("RGB", (90, 80)).save(
-            tmp_path / "train" / name, **({} if name == "c.jpg" else {"exif": exif})
-        )
-    images = [
-        {"id": i, "file_name": f"{name}.jpg", "height": 80, "width": 90} for i, name in enumerate("abc")
-    ]
-    boxes = [{"id": i, "image_id": i, "category_id": i % 2, "bbox": [1, 2, 30, 40]} for i in (0, 2)]
-    names = [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
-    (tmp_path / "train.json").write_text(
-        json.dumps({"images": images, "annotations": boxes, "categories": names})
-    )
-    splits = ("DATASETS.TRAIN_SPLIT", "train", "DATASETS.TEST_SPLIT", "train")
-    keys = (
-        "DATASETS.FORMAT",
-        "coco",
-        "DATASETS.COCO_JSON",
-        "{split}.json",
-        "DATASETS.CLASSES",
-        "()",
-        *splits,
-    )
-    check(*keys, "DATASETS.ROOT", tmp_path, "DATASETS.PROPOSALS", tmp_path / "none.npz")
-    assert re.search(r"train.json: 1 picture is turned .*, such as a.jpg; .* turn the pixels", caplog.text)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -86,8 +86,3 @@ def test_a_missing_package_is_said_before_the_work(command, words, monkeypatch, 
     assert command("test")(words) == 2
     text = capsys.readouterr().err.splitlines()[-1]
     assert text == "error: COCO metrics need a package that is not installed: pip install pycocotools"
-
-
-def test_classes_of_another_set_are_one_line(command, words, capsys):
-    assert command("train")([*words, "DATASETS.CLASSES", "['Bird']"]) == 2
-    assert "'Bird' (did you mean bird?)" in capsys.readouterr().err

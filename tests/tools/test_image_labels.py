@@ -1,7 +1,6 @@
 """The commands on one's own pictures: a folder and a table of labels, boxes of some pictures or of none."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -108,10 +107,3 @@ def test_without_a_single_box(commands, mine, tmp_path, capsys, command):
     page = (tmp_path / "run" / "report.html").read_text()
     assert "No image of the test split has ground-truth boxes" in page
     assert len(list((tmp_path / "run" / "pictures").glob("*.png"))) == 3
-
-
-def test_a_mistake_in_the_table_is_told_with_its_line(commands, mine, capsys):
-    table = mine / "val.jsonl"
-    table.write_text(table.read_text() + '\n{"file": "gone.jpg", "labels": []}')
-    assert commands("propose") == 2
-    assert re.search(r"val\.jsonl, line 5: image .*gone\.jpg does not exist", capsys.readouterr().err)

@@ -10,7 +10,6 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from browser import open_browser
@@ -217,28 +216,13 @@ def test_forged_metrics_are_one_line(report, run_folder, capsys, change):
     assert "metrics.json" in line
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[1]", b"[" * 100_000, b""])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"{}", b"[1]", b"[" * 100_000, b""])
 @pytest.mark.parametrize("name", ["metrics.json", "run.json"])
 def test_damaged_json_is_one_line(report, run_folder, capsys, name, content):
     (run_folder / name).write_bytes(content)
     assert report(run_folder) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
-
-
-@pytest.mark.parametrize("change", ["text", "label"])
-def test_forged_snapshots_are_one_line(report, run_folder, capsys, change):
-    path = run_folder / "snapshots" / "000004.npz"
-    with np.load(path) as file:
-        arrays = dict(file)
-    if change == "text":
-        arrays["0/scores"] = np.array("a")
-    else:
-        arrays["0/labels"] = arrays["0/labels"] + 100
-    np.savez(path, **arrays)
-    assert report(run_folder) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "000004.npz" in line
 
 
 def test_a_page_of_others_is_kept(report, run_folder, tmp_path, capsys):

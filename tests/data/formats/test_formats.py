@@ -152,16 +152,6 @@ def test_random_sets(tmp_path_factory: pytest.TempPathFactory, form: str, images
     round_trip(tmp_path_factory, form, images)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMATS)
-@given(images=image_lists())
-@settings(max_examples=300, deadline=None)
-def test_many_random_sets(
-    tmp_path_factory: pytest.TempPathFactory, form: str, images: list[ReviewImage]
-) -> None:
-    round_trip(tmp_path_factory, form, images)
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_boxes_of_a_detector_do_not_count_as_true(tmp_path: Path, form: str) -> None:
     images = IMAGES[:1]
