@@ -16,11 +16,6 @@ from detector.layers._depthwise_by_torch import conv2d_by_groups, torch_is_faste
 
 CHANNELS_LAST = torch.channels_last
 FORMATS = pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-FORWARD = torch.ops.detector.depthwise_conv2d_forward.default
-GRAD_INPUT = torch.ops.detector.depthwise_conv2d_grad_input.default
-GRAD_WEIGHT = torch.ops.detector.depthwise_conv2d_grad_weight.default
-
-
 SQUARE = [Case((k, k), padding=(k // 2, k // 2)) for k in (1, 3, 5, 7, 9)]
 STRIDED = [Case((k, k), (2, 2), (k // 2, k // 2)) for k in (3, 5, 7)]
 OTHERS = [
@@ -100,12 +95,6 @@ def test_scalar_arguments(device: torch.device) -> None:
     input, weight, bias = Case().inputs(device)
     expected = depthwise_conv2d(input, weight, bias, (2, 2), (3, 3), (2, 2))
     assert torch.equal(depthwise_conv2d(input, weight, bias, 2, 3, 2), expected)
-
-
-SMALL = [
-    Case((3, 3), channels=2, size=(4, 5)),
-    Case((3, 2), (2, 1), (1, 0), (1, 2), channels=2, multiplier=2, size=(5, 6)),
-]
 
 
 def test_only_needed_gradients_are_computed(device: torch.device, monkeypatch) -> None:

@@ -8,9 +8,6 @@ from torch import Tensor
 from detector import _C
 from detector.layers import pcl_loss
 
-FORWARD = torch.ops.detector.pcl_loss_forward.default
-BACKWARD = torch.ops.detector.pcl_loss_backward.default
-
 
 def test_expanded_inputs(device: torch.device) -> None:
     case = make_case(device, counts=[11, 26])

@@ -21,10 +21,6 @@ from op_contract import (
 from detector import _C
 from detector.layers import QuickGELU, quick_gelu, reference
 
-FORWARD = torch.ops.detector.quick_gelu_forward.default
-BACKWARD = torch.ops.detector.quick_gelu_backward.default
-
-
 # ---- values and gradients ----
 
 

@@ -18,9 +18,6 @@ from op_samples import make_rotated_rois as make_boxes
 
 from detector.layers import RoIAlignRotated, reference, roi_align, roi_align_rotated
 
-FORWARD = torch.ops.detector.roi_align_rotated_forward.default
-BACKWARD = torch.ops.detector.roi_align_rotated_backward.default
-
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("output_size", "sampling_ratio"), [((7, 7), 2), ((3, 5), 0), ((1, 1), 3)])

@@ -15,10 +15,6 @@ import detector.layers
 from detector import _C
 
 cuda = torch.device("cuda")
-POOL = torch.ops.detector.roi_pool_forward.default
-POOL_BACKWARD = torch.ops.detector.roi_pool_backward.default
-ALIGN = torch.ops.detector.roi_align_forward.default
-ALIGN_BACKWARD = torch.ops.detector.roi_align_backward.default
 
 
 @pytest.fixture(params=OPS, ids=["pool", "align", "align adaptive"])

@@ -25,8 +25,6 @@ from detector import _C
 from detector.layers import UpsampleBilinear2d, reference, upsample_bilinear2d
 from detector.layers.upsample_bilinear2d import COORDINATE_MODES
 
-FORWARD = torch.ops.detector.upsample_bilinear2d_forward.default
-BACKWARD = torch.ops.detector.upsample_bilinear2d_backward.default
 # Input and output (height, width): up, down, both; integer and other factors; to and from one pixel.
 SIZES = [
     ((4, 6), (8, 12)),

@@ -231,18 +231,6 @@ def test_arrays_that_contradict_each_other(path, changes, message):
         load_proposals(path)
 
 
-def test_a_pickle_is_not_run(tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (tmp_path.joinpath("ran").touch, ())
-
-    path = tmp_path / "proposals.npz"
-    path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ValueError, match="is damaged or of another format"):
-        load_proposals(path)
-    assert not (tmp_path / "ran").exists()
-
-
 def array_bytes():
     np.save(file := io.BytesIO(), np.zeros(3))
     return file.getvalue()
