@@ -69,7 +69,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
             for image, label in found.suspects()
         ]
         table = outputs.write("tags.csv", encode_doubted_tags(tag for _, tag in doubted))
-        summary = describe(found, [tag for _, tag in doubted])
+        summary = describe([tag for _, tag in doubted])
         shown = [(image, tag) for image, tag in doubted if not is_large(dataset, image)][:_PICTURES]
         page = tags_page(dataset, shown, f"{folder.name}: tags that are probably wrong", summary)
         path = outputs.write("tags.html", page)
@@ -159,7 +159,7 @@ def how_to_train(found: WrongTags) -> str:
     return f"to train on such tags as they are: {keys}"
 
 
-def describe(found: WrongTags, doubted: Sequence[DoubtedTag]) -> str:
+def describe(doubted: Sequence[DoubtedTag]) -> str:
     """How many tags are doubted, and how many of these are expected to be wrong."""
     if not doubted:
         return "no tag is expected to be wrong"

@@ -37,6 +37,7 @@ from detector.utils.outputs import OutputFolder
 
 RULES = ("information-density", "typical", "entropy", "random", "disagreement")
 SCORE_THRESHOLD = 0.1  # of a detection that is drawn, where `detector test` has chosen none
+_CANDIDATES = 200  # proposals of an image from which a person chooses
 
 
 def suggest(
@@ -263,19 +264,18 @@ def _best(scores: Scores) -> Tensor:
     )
 
 
-def best_candidates(scores: Scores, labels: Tensor, count: int = 200) -> Tensor:
-    """The best proposals of an image for a person to choose from, best first.
+def best_candidates(scores: Scores, labels: Tensor) -> Tensor:
+    """The best proposals of an image for a person to choose from, at most 200, best first.
 
     Returns:
         (K, 6): x1, y1, x2, y2, class, score.
 
     Args:
         labels: (C,) bool, the tagged classes, of which each proposal has its best; all if there are none.
-        count: at most so many.
     """
     labels = labels if labels.any() else torch.ones_like(labels)
     best, label = scores.scores.where(labels, -1.0).max(dim=1)  # (R,)
-    rows = best.argsort(descending=True, stable=True)[:count]
+    rows = best.argsort(descending=True, stable=True)[:_CANDIDATES]
     boxes = scores.boxes[rows, label[rows]]  # (K, 4)
     return torch.cat([boxes, label[rows, None].float(), best[rows, None]], dim=1)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
+from detector.commands.check import warn_of_turned
 from detector.commands.propose import read_known_boxes
 from detector.data.datasets.coco import COCODataset
 from detector.data.datasets.voc import VOCDataset
@@ -16,6 +17,7 @@ from detector.data.hints import read_hints
 from detector.data.images import read_image, read_image_size
 from detector.data.orientation import turn_box
 from detector.data.sources.tagged_pictures import find_tags
+from detector.inference.results import annotations
 from detector.utils.errors import DataError
 
 BOX = (2, 3, 7, 5)  # of a picture 12 wide and 9 high
@@ -215,12 +217,10 @@ def test_format_coco_says_why_a_size_is_that_of_the_upright_picture(tmp_path):
         dataset.read_image(0)
 
 
-@pytest.mark.parametrize(("box", "warnings"), [(BOX, 1), (None, 0)])
-def test_format_coco_warns_of_boxes_that_may_be_of_the_upright_picture(tmp_path, box, warnings, recwarn):
+@pytest.mark.parametrize(("contributor", "warned"), [("me", True), ("Label Studio", False)])
+def test_check_warns_of_coco_boxes_that_may_be_of_the_upright_picture(tmp_path, contributor, warned, recwarn):
     write_picture(tmp_path / "a.png", 3)
-    write_coco(tmp_path, box, (9, 12))
-    COCODataset(tmp_path, "", annotations="coco.json", images=".")
-    found = [str(each.message) for each in recwarn.list]
-    assert ["1 picture is turned" in text and "a.png" in text for text in found if "show" not in text] == (
-        [True] * warnings
-    )
+    write_coco(tmp_path, BOX, (9, 12), {"info": {"contributor": contributor}})
+    dataset = COCODataset(tmp_path, "", annotations="coco.json", images=".")
+    warn_of_turned(dataset, annotations(dataset), {})
+    assert any("1 picture is turned" in str(each.message) for each in recwarn.list) == warned

@@ -169,7 +169,7 @@ def test_a_device_that_is_not_read_every_step_still_names_the_images_and_saves_n
     tmp_path, monkeypatch
 ):
     net, optimizer = make()
-    monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)  # the CPU in the clothes of a GPU
+    monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)  # Precision alone says cuda
     with pytest.raises(NonFiniteLoss, match="in step 4 loss is nan, from the images image3_0, image3_1;"):
         run(tmp_path, net, optimizer, poisoned(3), precision=Precision("float32", torch.device("cuda")))
     assert [p.name for p in list_checkpoints(tmp_path)] == ["000003.pt"]
