@@ -78,9 +78,9 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
         print(f"{dataset.name}: {describe_images(dataset)}")
         reading = read_all(dataset, cfg.datasets.workers)
         pixels = [*progress_bar(reading, total=len(dataset), desc=dataset.name)]
-        unreadable = {i: each.error for i, each in enumerate(pixels) if each.error is not None}
+        unreadable = {i: picture.error for i, picture in enumerate(pixels) if picture.error is not None}
         images = zip(dataset.image_ids, pixels, strict=True)
-        readable[dataset.name] = {image_id: each for image_id, each in images if each.error is None}
+        readable[dataset.name] = {image_id: picture for image_id, picture in images if picture.error is None}
         truth = annotations(dataset)
         counts, overlaps = list[int](), list[Tensor]()
         proposals = None
@@ -247,7 +247,7 @@ def warn_of_turned(
     VOC's reader warns itself, as it opens all images; of COCO's large sets that would take minutes.
     """
     if isinstance(dataset, COCODataset) and not dataset.orientation_known:
-        boxed = (i for i, each in truth.items() if len(each.boxes) and i not in unreadable)
+        boxed = (i for i, annotation in truth.items() if len(annotation.boxes) and i not in unreadable)
         pictures = [Boxed(dataset.image_path(i), dataset.image_size(i), upright=False) for i in boxed]
         find_turns(dataset.source, pictures, upright=False)
 

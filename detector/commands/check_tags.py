@@ -107,7 +107,7 @@ def contradicting_duplicates(
     """The ids of the images that nearly equal one and say otherwise, by (image, class)."""
     reading = read_all(dataset, threads)
     pixels = [*progress_bar(reading, total=len(dataset), desc="near duplicates")]
-    readable = [index for index, each in enumerate(pixels) if each.error is None]
+    readable = [index for index, picture in enumerate(pixels) if picture.error is None]
     sketches = [pixels[index].sketch for index in readable]
     others: dict[tuple[int, int], list[str]] = {}
     for first, second in near_duplicates(sketches, sketches):

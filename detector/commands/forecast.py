@@ -144,7 +144,7 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
             seconds["self-train"] = pseudo + training + test
         if "propose" in done:
             seconds["propose"] = trial.search_seconds()
-    return {name: each for name, each in seconds.items() if name in done}
+    return {name: spent for name, spent in seconds.items() if name in done}
 
 
 @contextmanager

@@ -234,7 +234,7 @@ def read_known_boxes(
     chosen = sorted(known)[:: -(-len(known) // limit)]
     paths = [files[image_id] for image_id in chosen]
     turned = turn_images(path, [known[i] for i in chosen], paths, upright=apply_orientation)
-    boxes_of = {i: [box.box for box in each.boxes] for i, each in zip(chosen, turned, strict=True)}
+    boxes_of = {i: [box.box for box in image.boxes] for i, image in zip(chosen, turned, strict=True)}
     return {i: torch.tensor(boxes, dtype=torch.float32) for i, boxes in boxes_of.items()}
 
 

@@ -133,7 +133,7 @@ def run_stages(
             done = gather(result.exists() and not _outdated(cfg, name, result))[0]
         if is_main():
             what = "done:" if done else "writes"
-            later = sum(seconds.get(each, 0.0) for each, _, _ in stages[number - 1 :])
+            later = sum(seconds.get(stage, 0.0) for stage, _, _ in stages[number - 1 :])
             if expected > _ENOUGH:  # the machine may be faster or slower than when steps were timed
                 later *= (time.perf_counter() - began) / expected
             wait = f", {duration(later)} left in all" if later and not done else ""

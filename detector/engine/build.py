@@ -133,7 +133,7 @@ def build_snapshots(cfg: Settings, training_set: TrainingSet) -> Snapshots | Non
     candidates = [i for i in range(min(len(dataset), _CANDIDATES)) if not is_large(dataset, i)]
     indices = [candidates[k] for k in choose_samples([dataset.labels(i) for i in candidates], _WATCHED)]
     views = build_snapshot_views(cfg, training_set, indices)
-    usable = [k for k, each in enumerate(views) if len(each.proposals) and each.samples[0].labels.any()]
+    usable = [k for k, image in enumerate(views) if len(image.proposals) and image.samples[0].labels.any()]
     return Snapshots(
         [views[k] for k in usable],
         [dataset.read_image(indices[k]) for k in usable],

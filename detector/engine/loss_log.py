@@ -67,7 +67,7 @@ class LossLog:
         if not self._unread:
             return []
         numbers = torch.stack([scalar.value for scalar in self._unread]).tolist()  # waits for the device
-        taken = [scalar._replace(value=each) for scalar, each in zip(self._unread, numbers, strict=True)]
+        taken = [scalar._replace(value=number) for scalar, number in zip(self._unread, numbers, strict=True)]
         self._unread.clear()
         return taken
 

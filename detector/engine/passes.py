@@ -100,7 +100,7 @@ def _score(
         return [(whole, None) for whole in scores]
     flip = deltas.new_tensor([-1, 1, 1, 1])
     unflipped = [
-        each * flip if sample.flipped else each
-        for each, sample in zip(deltas.split(rows), samples, strict=True)
+        part * flip if sample.flipped else part
+        for part, sample in zip(deltas.split(rows), samples, strict=True)
     ]
     return list(zip(scores, unflipped, strict=True))

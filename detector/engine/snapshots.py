@@ -39,9 +39,9 @@ class Snapshots:
         if not all(attention.scores.isfinite().all() for attention in seen):
             return  # the next step raises NonFiniteLoss, which names the images
         save_attention(folder / "snapshots" / f"{iteration:06d}.npz", seen)
-        for image, each in zip(self.images, seen, strict=True):
-            picture = np.asarray(draw_attention(image, each, self.class_names))
-            writer.add_image(f"streams/{each.image_id}", picture, iteration, dataformats="HWC")
+        for image, attention in zip(self.images, seen, strict=True):
+            picture = np.asarray(draw_attention(image, attention, self.class_names))
+            writer.add_image(f"streams/{attention.image_id}", picture, iteration, dataformats="HWC")
 
 
 @torch.no_grad()

@@ -48,7 +48,7 @@ def quantize_onnx(path: Path, quantized: Path, images: Iterable[Tensor]) -> None
             image = next(self.left, None)
             if image is None:
                 return None
-            return {name: each.numpy() for name, each in zip(INPUTS, pad_images([image]), strict=True)}
+            return {name: tensor.numpy() for name, tensor in zip(INPUTS, pad_images([image]), strict=True)}
 
     model = onnx.load(path)
     weights = {node.name: node.input[1] for node in model.graph.node if node.op_type == "Conv"}

@@ -180,7 +180,7 @@ def write_figures(
     chosen = thresholds.choose(test_set, detections)
     outputs.write(thresholds.FILE, thresholds.encode(chosen, test_set.class_names, metrics["weights_sha256"]))
     large = any(is_large(test_set, i) for i in range(len(test_set)))  # which no screen shows
-    least = cfg.test.picture_score or torch.tensor([each.value for each in chosen])
+    least = cfg.test.picture_score or torch.tensor([threshold.value for threshold in chosen])
     pictures = write_pictures(
         outputs, test_set, detections, count=0 if large else cfg.test.pictures, score_threshold=least
     )

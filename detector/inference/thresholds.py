@@ -40,7 +40,7 @@ def choose(test_set: AnnotatedImages, detections: Sequence[Detections]) -> list[
 
 def encode(chosen: Sequence[Threshold], class_names: Sequence[str], weights_sha256: str) -> bytes:
     """The content of the file."""
-    classes = {name: each._asdict() for name, each in zip(class_names, chosen, strict=True)}
+    classes = {name: threshold._asdict() for name, threshold in zip(class_names, chosen, strict=True)}
     return encode_json({"weights_sha256": weights_sha256, "classes": classes})
 
 

@@ -78,8 +78,8 @@ def write_report(folder: Path, overrides: Overrides, output: Path | None, model:
     whole = folder.parent if folder.name == "self_train" else folder  # the run folder, of both detectors
     shown = {}
     if compare(whole):
-        for name, each in (("weak", whole), ("student", whole / "self_train")):
-            shown[name] = tested if each == folder else read_test(each, test_set, train_set)
+        for name, run in (("weak", whole), ("student", whole / "self_train")):
+            shown[name] = tested if run == folder else read_test(run, test_set, train_set)
     kinds, results = results_sections(tested, test_set, cfg.test.pictures)
     metrics = tested.metrics
     page = render(
@@ -99,7 +99,7 @@ def write_report(folder: Path, overrides: Overrides, output: Path | None, model:
         cards=cards(metrics),
         sections=[
             classes_section(
-                {name: each.metrics for name, each in (shown or {"": tested}).items()},
+                {name: test.metrics for name, test in (shown or {"": tested}).items()},
                 name_measures(test_set, train_set),
             ),
             *results,

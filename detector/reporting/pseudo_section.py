@@ -34,7 +34,7 @@ def pseudo_section(folder: Path, split: str, train_set: AnnotatedImages, count: 
             "that self-training began with"
         )
     boxes, truth = list(annotations(pseudo).values()), annotations(train_set)
-    known = {index: _f1(boxes[index], each) for index, each in truth.items()}
+    known = {index: _f1(boxes[index], annotation) for index, annotation in truth.items()}
     if known:
         order = sorted(known, key=lambda index: (known[index], -len(boxes[index].labels)))
     else:

@@ -66,11 +66,11 @@ def nearest(path: Path) -> str:
         path = path.parent  # the first part that is missing
     if not path.parent.is_dir():
         return ""
-    names = sorted(each.name for each in path.parent.iterdir() if each.name[0] != ".")
-    known = [each for each in names if each != path.name and (Path(each).suffix or not path.suffix)]
+    names = sorted(other.name for other in path.parent.iterdir() if other.name[0] != ".")
+    known = [other for other in names if other != path.name and (Path(other).suffix or not path.suffix)]
     name = path.name.casefold()
-    same = [each for each in known if Path(each).stem == path.stem or each.startswith(f"{path.name}_")]
-    folded = {each.casefold(): each for each in reversed(known)}
-    alike = [folded[each] for each in get_close_matches(name, folded, n=3)]
-    found = [str(path.parent / each) for each in dict.fromkeys([*same, *alike])][:3]
+    same = [other for other in known if Path(other).stem == path.stem or other.startswith(f"{path.name}_")]
+    folded = {other.casefold(): other for other in reversed(known)}
+    alike = [folded[other] for other in get_close_matches(name, folded, n=3)]
+    found = [str(path.parent / other) for other in dict.fromkeys([*same, *alike])][:3]
     return f" (did you mean {' or '.join(found)}?)" if found else ""
