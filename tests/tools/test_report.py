@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -216,8 +217,13 @@ def test_forged_metrics_are_one_line(report, run_folder, capsys, change):
     assert "metrics.json" in line
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"{}", b"[1]", b"[" * 100_000, b""])
-@pytest.mark.parametrize("name", ["metrics.json", "run.json"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.json", b"{}"),
+        *product(["metrics.json", "run.json"], [b"\xff\xfe", b"{", b"[1]", b"[" * 100_000, b""]),
+    ],
+)
 def test_damaged_json_is_one_line(report, run_folder, capsys, name, content):
     (run_folder / name).write_bytes(content)
     assert report(run_folder) == 2

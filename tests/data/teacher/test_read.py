@@ -290,6 +290,7 @@ def test_boxes_of_a_teacher_are_proposals(tmp_path, source, small_voc) -> None:
         load_cfg(config, [*keys, "DATASETS.TEACHER_CLASSES", "x.csv"])
 
 
+@pytest.mark.filterwarnings("error:.* turned by an EXIF orientation")  # each form says which is meant
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("upright", [False, True])
 @pytest.mark.parametrize("form", ["stored size", "upright size", "stored mask", "shares", "ours", "nothing"])
