@@ -167,7 +167,7 @@ ERROR, EITHER, EQUAL = "error", "error or warning", "equal"
 UNUSED, HARMLESS = "error or equal", "harmless"
 BOXES = "{'descr':'<f4','fortran_order':False,'shape':(1099511627776, 4)}\n"
 WEIGHTS = ("convert_weights", "classifier.pth", "made.pth")
-CONVERT = ("convert_proposals", "--config-file", "config.yaml", "--format")
+CONVERT = ("convert-proposals", "--config-file", "config.yaml", "--format")
 HOSTILE = {
     "EPS named .jpg": ((*SHOW, "pictures/cat.jpg"), ERROR, ("cat.jpg",), eps_and_ghostscript, FOUND),
     "FIFO as picture": ((*SHOW, "pictures/cat.jpg"), ERROR, ("cat.jpg",), fifo("pictures/cat.jpg"), FOUND),
