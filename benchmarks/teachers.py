@@ -96,9 +96,7 @@ class Slots:
 class Runner:
     """The runs of a data set, which are threads that wait for processes."""
 
-    def __init__(
-        self, data_set: str, options: argparse.Namespace, slots: Slots, trial_slots: Slots
-    ) -> None:
+    def __init__(self, data_set: str, options: argparse.Namespace, slots: Slots, trial_slots: Slots) -> None:
         self.data_set, self.words = data_set, [*QUIET, *options.overrides]
         self.slots, self.trial_slots = slots, trial_slots
         self.folder, self.results = f"{RUNS}/{data_set}", options.output / f"teachers_{data_set}.json"

@@ -26,7 +26,8 @@ def main() -> None:
     undone = [(row["images"], row["ap50_test"]) for row in rows if not row["kept"]]
     if undone:
         chart.plot(*zip(*undone, strict=True), "o", markerfacecolor="white", label="a round that was undone")
-    chart.set(xlabel="reviewed images of 300", ylabel="mAP50 on the test split", ylim=(0, None), xticks=images)
+    chart.set(xlabel="reviewed images of 300", ylabel="mAP50 on the test split", xticks=images)
+    chart.set_ylim(0, 1.15 * max(ap50))
     chart.grid(alpha=0.3)
     chart.legend(loc="lower right")
     figure.savefig(OUTPUT, metadata={"Date": None})

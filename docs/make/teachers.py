@@ -13,35 +13,41 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 REPOSITORY = Path(__file__).parents[2]
+RESULTS = REPOSITORY / "benchmarks/results"
 OUTPUT = REPOSITORY / "docs/images/teachers.svg"
 TITLES = {"toybox": "Toybox", "photos": "Photographs"}
 QUALITIES = ("blind", "poor", "middle", "good", "perfect")  # at equal distances on the axis
-LINES = {"alone": "the teacher alone", "tags": "tags alone", "both": "both"}
+LINES = {  # * stands for the quality
+    "student_alone_*": "the teacher alone",
+    "student_tags": "tags alone",
+    "student_both_*": "with tags, by trust",
+}
 
 
 def main() -> None:
     pyplot.rcParams.update(
         {"svg.hashsalt": "detector", "svg.fonttype": "none"}
     )  # reproducible, and text as text
-    figure, charts = pyplot.subplots(1, len(TITLES), figsize=(9, 3.6), layout="constrained", sharey=True)
+    figure, charts = pyplot.subplots(1, len(TITLES), figsize=(9, 3.8), layout="constrained", sharey=True)
     for chart, (name, title) in zip(charts, TITLES.items(), strict=True):
-        path = REPOSITORY / f"benchmarks/results/teachers_{name}.json"
-        draw(chart, json.loads(path.read_text())["methods"])
-        chart.set(title=title, xlabel="simulated teacher", xticks=range(len(QUALITIES)))
-        chart.set_xticklabels(QUALITIES)
-    charts[0].set(ylabel="mAP50 of the Faster R-CNN", ylim=(0, 100), xlim=(-0.3, len(QUALITIES) - 0.7))
-    figure.legend(*charts[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(LINES))
+        draw(chart, json.loads((RESULTS / f"methods_teachers_{name}.json").read_text())["methods"])
+        chart.set(title=title, xlabel="simulated teacher", xlim=(-0.3, len(QUALITIES) - 0.7))
+        chart.set_xticks(range(len(QUALITIES)), QUALITIES)
+    charts[0].set(ylabel="mAP50 of the Faster R-CNN", ylim=(0, 100))
+    methods = json.loads((RESULTS / "teachers_toybox.json").read_text())["methods"]
+    tried = {x: methods[f"both_{name}"] for x, name in enumerate(QUALITIES) if f"both_{name}" in methods}
+    values = [runs[0]["mAP50"] for runs in tried.values()]
+    charts[0].plot([*tried], values, "x", color="black", label="with tags, by trials (one seed)", zorder=5)
+    figure.legend(*charts[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(OUTPUT, metadata={"Date": None})
     print(OUTPUT)
 
 
 def draw(chart: Axes, methods: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """The mean over the seeds, with lowest and highest, of each quality that was measured."""
-    for kind, label in LINES.items():
-        names = [kind if kind == "tags" else f"{kind}_{quality}" for quality in QUALITIES]
-        seeds = {
-            x: [run["mAP50"] for run in methods[name]] for x, name in enumerate(names) if name in methods
-        }
+    for name, label in LINES.items():
+        found = [methods.get(name.replace("*", quality), []) for quality in QUALITIES]
+        seeds = {x: [run["mAP50"] for run in runs] for x, runs in enumerate(found) if runs}
         means = {x: sum(values) / len(values) for x, values in seeds.items()}
         below = [means[x] - min(values) for x, values in seeds.items()]
         above = [max(values) - means[x] for x, values in seeds.items()]
