@@ -15,10 +15,11 @@ known. All results are of a Faster R-CNN, whose weak detector, PCL on tags alone
 With toybox QUALITY is also that of a real teacher, PCL that has learned the boxes of half of the classes in
 another Toybox: "half", which knows no other classes, and "agnostic", the same boxes without names, as SAM's.
 
-The six trials of a run are made at once, each in a process of its own, if --jobs allows. Runs are made for
-one seed after the other, in the order of NAMES; --minutes later all are stopped. Each that ends is added to
-FOLDER/teachers_SET.json (default: benchmarks/results), with the trust and the image APs of its
-trials, and is not made again. Logs and runs are in runs/teachers/SET.
+The six trials of a run are made at once, each in a process of its own, if --jobs allows, or, where
+processes take turns on a GPU, on the CPU beside it: --cpu-trials. Runs are made for one seed after the other,
+in the order of NAMES; --minutes later all are stopped. Each that ends is added to FOLDER/teachers_SET.json
+(default: benchmarks/results), with the trust and the image APs of its trials, and is not made again. Logs and
+runs are in runs/teachers/SET.
 """
 
 import argparse
@@ -35,6 +36,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import cycle, product
 from pathlib import Path
@@ -94,14 +96,15 @@ class Slots:
 class Runner:
     """The runs of a data set, which are threads that wait for processes."""
 
-    def __init__(self, data_set: str, options: argparse.Namespace, slots: Slots) -> None:
-        self.data_set, self.words, self.slots = data_set, [*QUIET, *options.overrides], slots
+    def __init__(self, data_set: str, options: argparse.Namespace, slots: Slots, trial_slots: Slots) -> None:
+        self.data_set, self.words = data_set, [*QUIET, *options.overrides]
+        self.slots, self.trial_slots = slots, trial_slots
         self.folder, self.results = f"{RUNS}/{data_set}", options.output / f"teachers_{data_set}.json"
         self.small = load_cfg(ROOT / DATA[data_set], self.words).self_train.backbone == "small"
         self.ready = {
             (name, seed): threading.Event()
             for name in ("weak", "any", "real")
-            for seed in range(options.seeds)
+            for seed in range(options.first_seed, options.seeds)
         }
         self.writing, self.running = threading.Lock(), set[subprocess.Popen[bytes]]()
         self.stopped = False
@@ -186,7 +189,7 @@ class Runner:
         self.add(f"{kind}_{quality}" if quality else kind, name, seed, round(time.time() - began))
 
     def trial(self, name: str, task: Path, number: int, source: str, half: int) -> None:
-        with self.slots.take(number - 500) as gpu:
+        with self.trial_slots.take(number - 500) as gpu:
             self.finish(name, self.start(name, gpu, "trial", str(task), source, str(half)))
 
     def add(self, method: str, name: str, seed: int, seconds: int) -> None:
@@ -237,9 +240,10 @@ def part(kind: str, *words: str) -> None:
         self_train_and_test(words[0], words[2:], [words[1]], False)
     if kind == "trial":
         task, source, half = words
-        folder = Path(task).parent
-        image_ap = pickle.loads(Path(task).read_bytes()).image_ap(source, int(half))
-        np.save(folder / f"{source}_{half}.npy", image_ap)
+        folder, trials = Path(task).parent, pickle.loads(Path(task).read_bytes())
+        if not torch.cuda.is_available():  # the student has a GPU, its trials have none
+            trials = replace(trials, run=replace(trials.run, device=torch.device("cpu")))
+        np.save(folder / f"{source}_{half}.npy", trials.image_ap(source, int(half)))
 
 
 def made_by_others(trials: Trials, source: str, half: int) -> np.ndarray:
@@ -289,12 +293,12 @@ def draw_other(root: Path, words: Sequence[str]) -> None:
     subprocess.run([sys.executable, "-m", "detector", *command], cwd=ROOT, check=True)
 
 
-def prepare(data_set: str, names: Sequence[str], seeds: int, words: Sequence[str]) -> None:
+def prepare(data_set: str, names: Sequence[str], seeds: Sequence[int], words: Sequence[str]) -> None:
     """Write the files of the simulated teachers, and draw the data of real ones."""
     cfg, folder = load_cfg(ROOT / DATA[data_set], words), ROOT / RUNS / data_set
     dataset = build_dataset(cfg, cfg.datasets.train_split)
     folder.mkdir(parents=True, exist_ok=True)
-    for (quality, values), seed in product({**QUALITIES, **PLACES}.items(), range(seeds)):
+    for (quality, values), seed in product({**QUALITIES, **PLACES}.items(), seeds):
         write_teacher(folder / f"{quality}_{seed}", dataset, simulate(dataset, values, seed))
     if data_set == "toybox" and {name.partition("_")[2] for name in names} & {*REAL}:
         draw_other(ROOT / RUNS / "other", words)
@@ -306,7 +310,9 @@ def main() -> int:
     )
     parser.add_argument("data_sets", nargs="+", choices=DATA, metavar="SET")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="of those below --seeds")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time, shared among all GPUs")
+    parser.add_argument("--cpu-trials", type=int, metavar="N", help="trials at a time, without a GPU")
     parser.add_argument("--minutes", type=float, default=1e6, help="all are stopped then")
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="may be repeated")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results", metavar="FOLDER")
@@ -315,13 +321,15 @@ def main() -> int:
     end = time.time() + 60 * options.minutes
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
     slots, runners = Slots(options.jobs, gpus.split(",")), []
+    trial_slots = Slots(options.cpu_trials, [""]) if options.cpu_trials else slots
+    seeds = range(options.first_seed, options.seeds)
     threads: list[tuple[Any, ...]] = []
     number = 0
     for data_set in options.data_sets:
         names = options.only or [n for n in NAMES if data_set == "toybox" or n.partition("_")[2] not in REAL]
-        prepare(data_set, names, options.seeds, options.overrides)
-        runners.append((Runner(data_set, options, slots), names))
-    for seed, (runner, names) in product(range(options.seeds), runners):
+        prepare(data_set, names, seeds, options.overrides)
+        runners.append((Runner(data_set, options, slots, trial_slots), names))
+    for seed, (runner, names) in product(seeds, runners):
         wanted = [name for name in names if not runner.done(name, seed)]
         kinds = {
             "weak": True,
