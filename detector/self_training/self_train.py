@@ -7,11 +7,11 @@ from pathlib import Path
 from detector.config import Settings, check_resumable, load_cfg, with_values
 from detector.data.build import build_training_set, draw_factors, name_classes
 from detector.engine.build import wants_coco_metrics
-from detector.engine.checkpoint import how_to_make
 from detector.engine.resuming import list_checkpoints
 from detector.engine.run_folder import hint_at_resume, refuse_earlier_run, start_run
 from detector.self_training.pseudo_boxes import check_origin, find_pseudo_boxes
 from detector.self_training.student import StudentRun, train_detector, train_with_teacher
+from detector.utils.config_files import how_to_make
 from detector.utils.distributed import (
     find_device,
     gather,

@@ -118,7 +118,7 @@ def test_a_workbook_without_openpyxl(folder, capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["init", "data"]) == 2
     error = capsys.readouterr().err
-    assert "pip install openpyxl, or save the sheet as CSV UTF-8" in error
+    assert "pip install 'detector-wsod[excel]', or save the sheet as CSV UTF-8" in error
 
 
 def test_numbers_without_their_zeros(folder):
@@ -207,7 +207,7 @@ def test_labels_that_are_not_there_are_named_with_the_nearest_file(folder, capsy
     ("make", "told"),
     [
         (excel_pivot_with_totals, "left out as no pictures: 'Gesamtergebnis, "),
-        (excel_pivot_with_totals, "numbers such as 2 in 'crack' are taken for counts of objects"),
+        (excel_pivot_with_totals, "numbers such as 2 in 'crack', 'rust' are taken for counts of objects"),
         (paths_of_windows_between_a_title_and_a_sum, "'Summe: 16 Bilder, 24' (line 21), 'Stand: 3.5.2024'"),
         (google_sheets_with_boxes_to_tick, "not read: Reviewed, Photographer"),
         (airtable_with_attachments, "labels in 'What'; not read: Name, Assignee, Done"),
@@ -268,3 +268,96 @@ def test_a_class_without_a_name_of_a_picture_is_no_sum(folder, capsys):
     Path("t.csv").write_text(text_of([["file", "crack", "rust"], *rows[:-1], ["", "1", "0"]]))
     assert main(["init", "data", "--labels", "t.csv"]) == 2
     assert "1 line: no picture is named: ',1,0' (line 17)" in capsys.readouterr().err
+
+
+def shifted(every):
+    """The first tag of each picture, of which every n-th is another one."""
+    tags = [each[0] if each else "dent" for each in TAGS]
+    return [tags[i - 1] if i % every == 0 else tag for i, tag in enumerate(tags)]
+
+
+@pytest.mark.parametrize(
+    ("title", "every", "empty", "told"),
+    [
+        (
+            "label_corrected",
+            5,
+            False,
+            "'label' is read, not 'label_corrected', which differs in 2 lines; if that",
+        ),
+        ("final", 5, True, "add --label-column final; fill its 14 empty cells first"),
+    ],
+)
+def test_which_of_two_columns_of_labels_is_read_is_told(folder, capsys, title, every, empty, told):
+    tags, others = shifted(100), shifted(every)
+    if empty:
+        others = [new if new != old else "" for old, new in beside(tags, others)]
+    Path("t.csv").write_text(text_of([["file", "label", title], *beside(BASES, tags, others)]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert told in capsys.readouterr().err
+    assert main(["init", "data", "--labels", "t.csv", "--output", "n.yaml", "--label-column", title]) == 0
+    assert "is read, not" not in capsys.readouterr().err  # the user has chosen
+
+
+def test_scores_beside_labels_are_told(folder, capsys):
+    scores = [f"0.{50 + i}" for i in range(16)]
+    rows = [["file", "label", "confidence"], *beside(BASES, shifted(100), scores)]
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert "'confidence', from 0.50 to 0.65, is not read: leave out the lines" in capsys.readouterr().err
+
+
+def test_answers_of_several_people_that_differ_are_told(folder, capsys):
+    answers = [*beside(BASES, shifted(100)), *beside(BASES, shifted(5))]
+    yes = [[base, tag == "crack", tag != "crack"] for base, tag in answers]
+    for number, rows in enumerate(
+        [
+            [["file", "label"], *answers],
+            [["file", "crack", "other"], *yes],
+            [["file", "label"], *answers[:16] * 2],
+        ]
+    ):
+        Path("t.csv").write_text(text_of(rows))
+        assert main(["init", "data", "--labels", "t.csv", "--output", f"{number}.yaml"]) == 0
+        error = capsys.readouterr().err
+        assert ("differ, such as those of" in error) == (number < 2)  # people who agree need no vote
+        if number == 0:
+            assert "the lines of 2 pictures differ" in error
+            assert "a picture gets the labels of all its lines" in error
+
+
+def test_lines_of_one_label_each_are_no_answers(folder, capsys):
+    lines = [[base, tag] for base, tags in beside(BASES, TAGS) for tag in tags or [""]]
+    Path("t.csv").write_text(text_of([["file", "label"], *lines]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert "differ, such as" not in capsys.readouterr().err
+
+
+TEXTS = [f"a {tag} seen at place {i} of the belt" for i, tag in enumerate(shifted(100))]
+NUMBERS = [[f"0.{i + j}" for j in range(2)] for i in range(16)]
+COVER = [["r", "2a"], ["+", ""]] * 8
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "told"),
+    [
+        (["description"], [[text] for text in TEXTS], "'description' has texts such as 'a dent seen at"),
+        (
+            ["label"],
+            [[text] for text in TEXTS],
+            "expected names of classes, each of which several pictures show",
+        ),
+        (["crack", "rust"], NUMBERS, "scores or codes such as '0.10' in 'crack', 'rust' do not say"),
+        (["Poa annua", "Poa alpina"], COVER, "in 'Poa annua', 'Poa alpina' do not say which classes"),
+        (["width", "height"], [["32", "24"]] * 16, "none of its columns has classes"),
+        (
+            ["date", "camera"],
+            [[f"2024-01-{i:02}", "c1"] for i in range(1, 17)],
+            "none of its columns has classes",
+        ),
+    ],
+)
+def test_a_table_without_names_of_classes_is_refused_with_advice(folder, capsys, header, rows, told):
+    Path("t.csv").write_text(text_of([["file", *header], *([b, *row] for b, row in beside(BASES, rows))]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 2
+    assert told in capsys.readouterr().err

@@ -9,6 +9,7 @@ from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sources.splits import split_of
 
 _MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
+_COVER = re.compile(r"[r+.]|[1-5][abm]?")
 _AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
 
 
@@ -53,6 +54,18 @@ def are_flags(cells: Sequence[str]) -> bool:
     return known >= _MOSTLY * len(found) and any(
         cell in YES or cell in ("0", "0.0", "false") for cell in found
     )
+
+
+def are_scores(cells: Sequence[str]) -> bool:
+    """Whether a column has numbers with fractions, or codes of cover such as + and 2a of Braun-Blanquet."""
+    filled = [cell for cell in cells if cell]
+    codes = [cell for cell in filled if _COVER.fullmatch(cell)]
+    of_cover = len(codes) == len(filled) and not all(map(str.isdecimal, filled))
+    return bool(filled) and (of_cover or (are_numbers(filled) and not all(map(_is_whole, filled))))
+
+
+def _is_whole(cell: str) -> bool:
+    return number(cell).is_integer()
 
 
 def are_alike(cells: Sequence[str]) -> bool:

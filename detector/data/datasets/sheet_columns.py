@@ -16,6 +16,7 @@ from detector.data.datasets.sheet_cells import (
     are_flags,
     are_numbers,
     are_repeated_words,
+    are_scores,
     are_splits,
     are_tags,
     flag,
@@ -30,6 +31,7 @@ from detector.data.datasets.sheet_words import (
     LABELS,
     PICTURE,
     PIVOT,
+    SCORES,
     UNKNOWN,
     header_key,
     is_about,
@@ -37,8 +39,9 @@ from detector.data.datasets.sheet_words import (
     words_of,
 )
 from detector.data.sources.splits import find_split_column
-from detector.utils.errors import DataError, shortened
+from detector.utils.errors import DataError, counted, shortened
 
+_CORRECTIONS = 0.8  # share of the cells of a column that are labels of another from which it may correct it
 _PREAMBLE = 15  # rows among which the header is, below others such as Project,Surfaces
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 
@@ -66,7 +69,7 @@ class Columns(NamedTuple):
     split: int | None
     boxes: tuple[int, ...]  # four columns, or none
     boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
-    left_out: tuple[str, ...]  # headers
+    left_out: tuple[int, ...]
 
     def describe(self) -> str:
         """Which columns are read, for the user."""
@@ -74,10 +77,11 @@ class Columns(NamedTuple):
         what += [("unknown labels", [self.unknown] if self.unknown is not None else [])]
         what += [("1 or 0 for them", [self.confirmed] if self.confirmed is not None else [])]
         what += [("split", [self.split] if self.split is not None else []), ("boxes", self.boxes)]
+        left_out = [self.header[i] or self.title(i) for i in self.left_out]
         told = [
             f"{name} in {shortened([self.title(i) for i in numbers], 6)}" for name, numbers in what if numbers
         ]
-        return "; ".join([*told, *([f"not read: {shortened(self.left_out, 6)}"] if self.left_out else [])])
+        return "; ".join([*told, *([f"not read: {shortened(left_out, 6)}"] if left_out else [])])
 
     def title(self, column: int) -> str:
         return repr(self.header[column]) if self.header[column] else f"column {column + 1}"
@@ -127,7 +131,7 @@ def find_columns(
         if keys[i] in CONFIRMED and {*below[i]} <= {"0", "1", "0.0", "1.0"} and {*below[i]} & {"0", "0.0"}
     )
     confirmed = next(zeros, None) if len(labels) == 1 else None
-    left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes, confirmed)]
+    left_out = [i for i in rest if i not in (*labels, *classes, confirmed)]
     return Columns(
         first=titles + first,
         header=header,
@@ -141,6 +145,38 @@ def find_columns(
         boxes_have_sizes=have_sizes,
         left_out=tuple(left_out),
     )
+
+
+def notes_on_others(rows: Sequence[SheetRow], columns: Columns) -> list[str]:
+    """Notes on columns that are not read and may matter: other labels, as corrections are, and their scores.
+
+    Args:
+        rows: below the header.
+    """
+    cells = columns_of(rows)
+    read = {cell for i in columns.labels for cell in cells[i] if cell}
+    notes = []
+    for i in columns.left_out:
+        filled = [cell for cell in cells[i] if cell]
+        if header_key(columns.header[i]) in SCORES and are_numbers(filled):
+            low, high = min(filled, key=number), max(filled, key=number)
+            notes.append(
+                f"{columns.title(i)}, from {low} to {high}, is not read: leave out the lines whose label is "
+                "too unsure"
+            )
+        known = sum(cell in read for cell in filled)
+        if len(columns.labels) != 1 or len({*filled}) < 2 or known < _CORRECTIONS * len(filled):
+            continue
+        own, name = columns.labels[0], shlex.quote(_name(i, columns.header))
+        pairs = zip(cells[own], cells[i], strict=True)
+        if other := sum(bool(new) and new != old for old, new in pairs):
+            empty = len(rows) - len(filled)
+            rest = f"; fill its {counted(empty, 'empty cell', 'empty cells')} first" if empty else ""
+            notes.append(
+                f"{columns.title(own)} is read, not {columns.title(i)}, which differs in "
+                f"{counted(other, 'line', 'lines')}; if that corrects it, add --label-column {name}{rest}"
+            )
+    return notes
 
 
 def names_file_and_labels(header: Sequence[str]) -> bool:
@@ -258,12 +294,26 @@ def _label_columns(
     labels, classes, candidates = _find_labels(rest, below, header, keys)
     if labels or classes:
         return labels, classes
+    scores = [i for i in rest if header[i] and not is_about(header[i]) and are_scores(below[i])]
+    if scores and not candidates:
+        cell, titles = max(below[scores[0]], key=len), shortened([repr(header[i]) for i in scores], 4)
+        raise DataError(
+            f"{path}: scores or codes such as {cell!r} in {titles} do not say which classes a picture shows: "
+            "write 1 where it shows the class, else 0"
+        )
+    columns = _shown(header, below)
+    if not candidates:
+        raise DataError(
+            f"{path}: none of its columns has classes ({columns}). Expected one with their names, cat;dog "
+            "for two of them, or one for each class, with 0 and 1, or x and nothing; --label-column HEADER "
+            "names one that was not recognized"
+        )
     may = " or ".join(repr(_name(i, header)) for i in candidates[:4])
-    example = shlex.quote(_name(candidates[0], header)) if candidates else "HEADER"
+    example = shlex.quote(_name(candidates[0], header))
     raise DataError(
-        f"{path}: which of its columns has the classes is not clear ({_shown(header, below)}). "
-        f"{f'It may be {may}: name' if may else 'Name'} it, as in --label-column {example}, once for each of "
-        "several; columns of one class each have 0 and 1, or x and nothing"
+        f"{path}: which of its columns has the classes is not clear ({columns}). It may be {may}: name it, "
+        f"as in --label-column {example}, once for each of several; columns of one class each have 0 and 1, "
+        "or x and nothing"
     )
 
 
@@ -311,8 +361,9 @@ def _find_labels(
         words = [i for i in known if not are_numbers(below[i])] or known
         best = min(map(base, words), key=LABELS.index)
         return [i for i in words if base(i) == best], [], []
-    words = [i for i in texts if not are_numbers(below[i])]
-    words = [i for i in words if not is_about(header[i]) and not are_alike(below[i])] or words
+    about = [i for i in texts if not (are_numbers(below[i]) or (header[i] and are_scores(below[i])))]
+    words = [i for i in about if not is_about(header[i]) and not are_alike(below[i])]
+    words = words or [i for i in about if are_tags(below[i]) or not header[i]]
     tags = [i for i in words if are_tags(below[i])]
     if len(flags) == 1 and keys[flags[0]] in LABELS:
         return flags, [], []  # 0 and 1 are the names of two classes

@@ -53,6 +53,7 @@ DOUBTFUL = {
 }
 UNKNOWN = ("unknown", "unsure", "unbekannt")
 CONFIRMED = ("confidence", "verified", "present", "value")  # beside a class in each line, as of Open Images
+SCORES = _words("confidence score scores probability prob certainty likelihood konfidenz wahrscheinlichkeit")
 CORNERS = (
     ("xmin", "ymin", "xmax", "ymax"),
     ("x1", "y1", "x2", "y2"),

@@ -21,6 +21,7 @@ from detector.data.datasets.sheet_columns import (
     NamedColumns,
     allows_several,
     find_columns,
+    notes_on_others,
 )
 from detector.data.datasets.sheet_labels import join_spellings, split_labels
 from detector.data.datasets.sheet_rows import fill_names, without_remarks, without_totals
@@ -35,6 +36,9 @@ from detector.data.sources.splits import split_of_cell
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import check_printable
+
+_MOST_WORDS, _FEW_TEXTS = 3, 5  # of the name of a class; so many longer ones may be mistakes
+_LEAST_REPEATED = 0.2  # share of pictures with equal lines from which lines are taken for answers of people
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +111,8 @@ def read_sheet_source(
     problems = _Problems()
     rows, notes = without_totals(rows[columns.first :], columns.header, columns.picture, exists)
     rows, filled = fill_names(rows, columns.picture, columns.labels)
-    lines = _read_lines(rows, columns, path, problems, [*notes, *filled])
+    notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
+    lines = _read_lines(rows, columns, path, problems, notes)
     known = {name.casefold(): name for name in class_names}
     lines = [
         row._replace(labels=tuple(known.get(each.casefold(), each) for each in row.labels)) for row in lines
@@ -131,7 +136,7 @@ def read_sheet_source(
     elif missing:
         for unmatched in missing:
             problems.add(f"no such picture is below {pictures}", unmatched.line, repr(unmatched.name))
-    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, problems)
+    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, problems, path)
     if problems.found:
         for picture in tagged:
             try:
@@ -152,7 +157,15 @@ def _read_lines(
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
     names, unknown, others = _names_of_rows(rows, cells, columns, problems)
-    spelling, told = join_spellings(Counter(name for classes in [*names, *unknown] for name in classes))
+    counts = Counter(name for classes in [*names, *unknown] for name in classes)
+    texts = [name for name in counts if len(name.split()) > _MOST_WORDS]
+    if len(texts) > max(_FEW_TEXTS, len(counts) / 2) and 2 * len(counts) > sum(counts.values()):
+        titles = ", ".join(map(columns.title, (*columns.labels, *columns.classes)))
+        raise DataError(
+            f"{path}: {titles} has texts such as {texts[0][:80]!r}, expected names of classes, each of which "
+            "several pictures show: write them into a column labels, with cat;dog for two of them"
+        )
+    spelling, told = join_spellings(counts)
     if notes := [*notes, *others, *told]:
         warnings.warn(f"{path}: " + ";\n  ".join(notes), stacklevel=4)
     lines = []
@@ -205,9 +218,13 @@ def _names_of_rows(
     # -1 is absent in lists of -1 and 1, such as CelebA's.
     flags = {cell.casefold() for i in columns.classes for cell in cells[i]}
     absent = {"-1", "-1.0"} if not flags & {"0", "0.0"} and flags & {"1", "1.0"} else set()
+    counts = {i: [cell for cell in cells[i] if cell.isdecimal() and int(cell) > 1] for i in columns.classes}
+    if counted_in := [i for i, found in counts.items() if found]:
+        example = f"{counts[counted_in[0]][0]} in {shortened([*map(columns.title, counted_in)], 2)}"
+        notes.append(
+            f"numbers such as {example} are taken for counts of objects: from 1 on, a picture shows the class"
+        )
     for i in columns.classes:
-        if counts := [cell for cell in cells[i] if cell.isdecimal() and int(cell) > 1]:
-            notes.append(f"numbers such as {counts[0]} in {columns.title(i)} are taken for counts of objects")
         name = columns.header[i].rstrip(" ?:")
         for place, cell in enumerate(cells[i]):
             if flag(cell):
@@ -299,11 +316,13 @@ def _merge_rows(
     found: Mapping[int, tuple[Path, Path]],
     columns: Columns,
     problems: _Problems,
+    path: Path,
 ) -> list[Tagged]:
     """One entry per picture, with the labels, boxes and split of all its lines."""
     groups: dict[Path, list[_Line]] = defaultdict(list)
     for row in lines:
         groups[found[row.line][0].resolve()].append(row)
+    _warn_of_answers([*groups.values()], columns, path)
     scale = bool(columns.boxes) and all(side <= 1 for row in lines for side in row.box or ())
     tagged = []
     for group in groups.values():
@@ -327,6 +346,29 @@ def _merge_rows(
             )
         )
     return tagged
+
+
+def _warn_of_answers(groups: Sequence[Sequence[_Line]], columns: Columns, path: Path) -> None:
+    """Warn where lines of one picture contradict each other, as the answers of several people do.
+
+    Lines with yes or no for each class do if they differ; lines with one label each, which may be a list of
+    all labels, if others of them are the same.
+    """
+    answers = [[frozenset(row.labels) for row in group] for group in groups if len(group) > 1]
+    repeated = sum(len({*each}) < len(each) for each in answers)
+    differing = [number for number, each in enumerate(answers) if len({*each}) > 1]
+    of_people = repeated >= _LEAST_REPEATED * len(answers) and not columns.boxes and columns.confirmed is None
+    if not differing or not (columns.classes or of_people):
+        return
+    several = [group for group in groups if len(group) > 1]
+    first = several[differing[0]]
+    told = " and ".join([*dict.fromkeys(repr(", ".join(row.labels)) for row in first)][:3])
+    warnings.warn(
+        f"{path}: the lines of {counted(len(differing), 'picture', 'pictures')} differ, such as those of "
+        f"{first[0].name!r}, which say {told}: a picture gets the labels of all its lines. If several "
+        "people answered, keep one line of each picture, with what most of them say",
+        stacklevel=4,
+    )
 
 
 def _boxes(group: Sequence[_Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:
