@@ -40,7 +40,7 @@ def _check_config(command: str, options: Namespace) -> None:
             raise UserError(f"{word} is an option, written --{word}")
         if word.endswith(_CONFIGS) or Path(word).exists():
             raise UserError(f"{word} follows the config {given}, expected one config and then KEY VALUE")
-    if given.is_dir() and not _is_run(given) and _has_pictures(given):
+    if given.is_dir() and not _is_run(given) and _has_pictures(given, "**/*"):
         init = shlex.join(["detector", "init", str(given)])
         raise UserError(f"{given} is a folder of pictures, expected a config, which this writes: {init}")
     if _is_run(given) and not (given / "config.yaml").exists():
@@ -147,8 +147,8 @@ def _is_run(path: Path) -> bool:
     return path.suffix == ".pt" or any((path / name).exists() for name in names)
 
 
-def _has_pictures(folder: Path) -> bool:
-    some = (path for _, path in zip(range(_LOOKED_AT), folder.rglob("*"), strict=False))
+def _has_pictures(folder: Path, pattern: str = "*") -> bool:
+    some = (path for _, path in zip(range(_LOOKED_AT), folder.glob(pattern), strict=False))
     return any(path.suffix.lower() in IMAGE_SUFFIXES for path in some)
 
 

@@ -91,8 +91,8 @@ def export(
     paths = find_check_images(cfg, images)[:count]
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
-    name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
     with_example = student and form == "onnx"
+    name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
     outputs.check([name, about, *([EXAMPLE, PREPROCESS] if with_example else [])])
     with TemporaryDirectory() as folder:
         unchecked = Path(folder, name)
@@ -106,19 +106,11 @@ def export(
         described = network.about | {"thresholds": dict(zip(predictor.class_names, shown, strict=True))}
         names = {key: described[key] for key in ("inputs", "outputs")}
         save_program(network.program, form, unchecked, **names, metadata=metadata(described))
-        seconds, cpu_seconds = (
-            time.perf_counter() - began,
-            sum(os.times()[:4]) - cpu_began,
-        )  # of compilers too
+        seconds = time.perf_counter() - began
+        cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
         print(f"done in {duration(seconds)}; compares it with the model on {checked}", flush=True)
-        difference = network.difference(load_program(form, unchecked))
-        if not difference <= network.tolerance:
-            raise UserError(
-                f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} "
-                f"is allowed, on {checked}; it is not kept. Another --format may agree; please report this, "
-                f"with your versions of torch ({torch.__version__}) and onnxruntime"
-            )
+        difference = check(network, load_program(form, unchecked), form, checked)
         cost = quantize_checked(unchecked, cfg) if int8 else {}
         path = outputs.write(name, unchecked.read_bytes())
     figures = cost | {
@@ -134,7 +126,7 @@ def export(
     if with_example:
         write_example(outputs, predictor, described["thresholds"])
     agrees = f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}"
-    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, {agrees}")
+    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB, {agrees}")
     return path
 
 
@@ -197,6 +189,22 @@ class _Exported(NamedTuple):
     tolerance: float
     about: dict[str, Any]  # what comes before and after the network, for callers in other languages
     made: int  # images of the check besides the pictures
+
+
+def check(network: _Exported, exported: Network, form: str, images: str) -> float:
+    """How far an exported network is from the model on its `images`.
+
+    Raises:
+        UserError: by more than its tolerance.
+    """
+    difference = network.difference(exported)
+    if not difference <= network.tolerance:
+        raise UserError(
+            f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} is "
+            f"allowed, on {images}; it is not kept. Another --format may agree; please report this, with "
+            f"your versions of torch ({torch.__version__}) and onnxruntime"
+        )
+    return difference
 
 
 def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:

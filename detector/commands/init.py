@@ -95,6 +95,12 @@ def init(
             folder.rmdir()
         raise
     _warn_of_no_class(classes)
+    if len(classes) > 1 and all({*picture.labels} == classes for picture in tagged):
+        warnings.warn(
+            f"{source}: every picture shows all {len(classes)} classes, so that nothing tells them apart: a "
+            "column of answers or scores may decide which are shown",
+            stacklevel=2,
+        )
     _describe_data(tagged, train, val, source, reason_of_split, output)
     if tiles:
         print(f"tiles    {tiles}")

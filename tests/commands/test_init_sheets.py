@@ -361,3 +361,132 @@ def test_a_table_without_names_of_classes_is_refused_with_advice(folder, capsys,
     Path("t.csv").write_text(text_of([["file", *header], *([b, *row] for b, row in beside(BASES, rows))]))
     assert main(["init", "data", "--labels", "t.csv"]) == 2
     assert told in capsys.readouterr().err
+
+
+def crosses(rare="x", header=("photo", "crack", "rust", "dent")):
+    """A cross for each class, and two of a rare one."""
+    marks = [[*row, {3: rare, 7: "x"}.get(i, "")] for i, row in enumerate(flags("x", ""))]
+    return [[*header], *([base, *row] for base, row in beside(BASES, marks))]
+
+
+def long_form(title, yes, no):
+    """A line for each picture and class, with whether it is shown."""
+    lines = [
+        [base, label, yes if label in tags else no]
+        for base, tags in beside(BASES, TAGS)
+        for label in ("crack", "rust")
+    ]
+    return [["filename", "label", title], *lines]
+
+
+TITLES = [["Inspection 2023", "", "", ""], ["by: A. Berg", "", "as of: 12 Nov", ""], [""] * 4]
+ALSO = {BASES[i]: {"dent"} | EXPECTED[BASES[i]] for i in (3, 7)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (crosses(), EXPECTED | ALSO),
+        ([*crosses(), ["Sum", "8", "8", "2"]], EXPECTED | ALSO),  # which is no answer of a rare class
+        ([*TITLES, *crosses()], EXPECTED | ALSO),
+        (
+            [["photo", "crack", "rust"], *([b, *f] for b, f in beside(BASES, flags("present", "absent")))],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [
+                [base, *(c if c in tags else "" for c in ("crack", "rust"))]
+                for base, tags in beside(BASES, TAGS)
+            ],
+            EXPECTED,
+        ),
+        (long_form("present", "yes", "no"), EXPECTED),
+        (long_form("Anzahl", "3", "0"), EXPECTED),
+        (
+            [["file", "class", "order", "common_name"]]
+            + [[base, "Aves", "Gruiformes", "coot"] for base in BASES[:8]]
+            + [[base, "Aves", "Anseriformes", "mute swan"] for base in BASES[8:]],
+            {base: {"coot" if i < 8 else "mute swan"} for i, base in enumerate(BASES)},
+        ),
+        (
+            [["file", "tags"], *([base, ";".join(tags) or "\\N"] for base, tags in beside(BASES, TAGS))],
+            EXPECTED,
+        ),
+    ],
+    ids=[
+        "crosses",
+        "sum",
+        "titles",
+        "present",
+        "own name",
+        "present yes",
+        "count 0",
+        "ranks",
+        "null of Postgres",
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_answers_in_other_forms_are_read(folder, rows, expected):
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == expected
+
+
+def test_a_folder_in_a_column_of_its_own_is_before_the_names(folder):
+    for i, name in enumerate(PICTURES):
+        place = folder / f"Station{i % 2}" / "100EK"
+        place.mkdir(parents=True, exist_ok=True)
+        (folder / name).rename(place / f"IMG_{i // 2}.jpg")
+    rows = [[f"IMG_{i // 2}.jpg", f"Station{i % 2}\\100EK", ";".join(t)] for i, t in enumerate(TAGS)]
+    Path("t.csv").write_text(text_of([["File", "RelativePath", "Species"], *rows]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    rows = [row for split in ("train", "val") for row in read_table(Path(f"mine/{split}.jsonl"))[0]]
+    assert {picture_name(row.file): row.labels for row in rows} == {
+        f"Station{i % 2}/100EK/IMG_{i // 2}.jpg": t for i, t in enumerate(TAGS)
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (crosses("x (behind)"), "'x (behind)' in 'dent' (line 5)"),
+        (long_form("answer", "yes", "no"), "every picture shows all 2 classes"),
+        (
+            [["file", "label"], *beside(BASES, ["yes", "no"] * 8)],
+            "'label' has no, yes alone, which are no classes",
+        ),
+        (
+            [["Art", *BASES], ["crack", *["r"] * 16]],
+            "its first line names 16 pictures, expected a line for each",
+        ),
+        (
+            [["file", "cover"], *beside(BASES, ["30 %", "0,5 %"] * 8)],
+            "scores or codes such as '0,5 %' in 'cover'",
+        ),
+        (
+            [["photo", "crack"], *beside(BASES, ["x", "?", ""] * 5 + [""])],
+            "5 cells such as '?': whether the picture",
+        ),
+        (
+            [["file", "label", "correct (y/n)"], *beside(BASES, shifted(100), ["y", "n"] * 8)],
+            "'correct (y/n)' is not read: 8 lines with 'n' count like all others",
+        ),
+        (
+            [["file", "species"], *beside(BASES, ["oak", "to be checked"] * 8)],
+            "to be checked will be learned",
+        ),
+    ],
+)
+def test_answers_that_may_be_lost_are_told(folder, capsys, rows, told):
+    Path("t.csv").write_text(text_of(rows))
+    main(["init", "data", "--labels", "t.csv"])
+    assert told in capsys.readouterr().err
+
+
+def test_no_class_means_the_label_that_is_written_so(folder):
+    Path("t.csv").write_text(text_of([["file", "grade"], *beside(BASES, ["A+", "A-", "A", "B"] * 4)]))
+    assert main(["init", "data", "--labels", "t.csv", "--no-class", "A-"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {"A+", "A", "B"}
+    assert main(["init", "data", "--labels", "t.csv", "--no-class", "b", "--output", "b.yaml"]) == 0
+    assert {label for row in written(Path("b")).values() for label in row.labels} == {"A+", "A-", "A"}

@@ -3,7 +3,6 @@
 Cells count more than headers: a column holds pictures if its cells are names of existing files.
 """
 
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,37 +10,30 @@ from typing import NamedTuple
 
 from detector.data.datasets.sheet import SheetRow, columns_of
 from detector.data.datasets.sheet_cells import (
-    are_alike,
-    are_counts,
     are_flags,
     are_numbers,
-    are_repeated_words,
     are_scores,
     are_splits,
-    are_tags,
     flag,
     is_file_name,
-    is_index,
     number,
 )
+from detector.data.datasets.sheet_label_columns import find_label_columns, is_class
 from detector.data.datasets.sheet_words import (
     CONFIRMED,
     CORNER_AND_SIZE,
     CORNERS,
+    FOLDERS,
     LABELS,
     PICTURE,
     PIVOT,
-    SCORES,
     UNKNOWN,
     header_key,
     is_about,
-    is_no_class,
-    words_of,
 )
 from detector.data.sources.splits import find_split_column
-from detector.utils.errors import DataError, counted, shortened
+from detector.utils.errors import DataError, shortened
 
-_CORRECTIONS = 0.8  # share of the cells of a column that are labels of another from which it may correct it
 _PREAMBLE = 15  # rows among which the header is, below others such as Project,Surfaces
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 
@@ -62,6 +54,7 @@ class Columns(NamedTuple):
     first: int  # the first row below the header; 0: there is none
     header: tuple[str, ...]  # of each column, "" without one
     picture: int
+    folder: int | None  # what the names in `picture` are in
     labels: tuple[int, ...]  # names of classes
     classes: tuple[int, ...]  # 0 or 1, or another of YES and NO, for the class of the header
     unknown: int | None
@@ -73,9 +66,13 @@ class Columns(NamedTuple):
 
     def describe(self) -> str:
         """Which columns are read, for the user."""
-        what = [("pictures", [self.picture]), ("labels", self.labels), ("a class each", self.classes)]
+        what = [
+            ("pictures", [self.picture, *([self.folder] if self.folder is not None else [])]),
+            ("labels", self.labels),
+            ("a class each", self.classes),
+        ]
         what += [("unknown labels", [self.unknown] if self.unknown is not None else [])]
-        what += [("1 or 0 for them", [self.confirmed] if self.confirmed is not None else [])]
+        what += [("whether they are shown", [self.confirmed] if self.confirmed is not None else [])]
         what += [("split", [self.split] if self.split is not None else []), ("boxes", self.boxes)]
         left_out = [self.header[i] or self.title(i) for i in self.left_out]
         told = [
@@ -106,6 +103,11 @@ def find_columns(
     titles = _count_titles(rows, is_picture)
     columns = columns_of(rows[titles:])
     header = tuple(column[0] for column in columns)
+    if (count := sum(map(is_picture, filter(None, header)))) > max(2, len(header) / 2):
+        raise DataError(
+            f"{path}: its first line names {count} pictures, expected a line for each picture: transpose the "
+            "table, in Excel by Paste Special, Transpose"
+        )
     keys = [header_key(cell) for cell in header]
     is_header = not any(map(is_file_name, header)) and (
         any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
@@ -122,20 +124,20 @@ def find_columns(
         below = [column[1:] for column in below]
     unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
     boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
+    names = [*enumerate(below[picture][:_SAMPLE])]
+    folders = (i for i, key in enumerate(keys) if key in FOLDERS and i != picture)
+    folder = next((i for i in folders if any(is_picture(f"{below[i][k]}/{name}") for k, name in names)), None)
     taken = {picture, split, unknown, *boxes}
     rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
     labels, classes = _label_columns(rest, below, header, keys, path, named)
-    zeros = (
-        i
-        for i in rest
-        if keys[i] in CONFIRMED and {*below[i]} <= {"0", "1", "0.0", "1.0"} and {*below[i]} & {"0", "0.0"}
-    )
-    confirmed = next(zeros, None) if len(labels) == 1 else None
-    left_out = [i for i in rest if i not in (*labels, *classes, confirmed)]
+    denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
+    confirmed = next(denying, None) if len(labels) == 1 else None
+    left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
     return Columns(
         first=titles + first,
         header=header,
         picture=picture,
+        folder=folder,
         labels=tuple(labels),
         classes=tuple(classes),
         unknown=unknown,
@@ -145,38 +147,6 @@ def find_columns(
         boxes_have_sizes=have_sizes,
         left_out=tuple(left_out),
     )
-
-
-def notes_on_others(rows: Sequence[SheetRow], columns: Columns) -> list[str]:
-    """Notes on columns that are not read and may matter: other labels, as corrections are, and their scores.
-
-    Args:
-        rows: below the header.
-    """
-    cells = columns_of(rows)
-    read = {cell for i in columns.labels for cell in cells[i] if cell}
-    notes = []
-    for i in columns.left_out:
-        filled = [cell for cell in cells[i] if cell]
-        if header_key(columns.header[i]) in SCORES and are_numbers(filled):
-            low, high = min(filled, key=number), max(filled, key=number)
-            notes.append(
-                f"{columns.title(i)}, from {low} to {high}, is not read: leave out the lines whose label is "
-                "too unsure"
-            )
-        known = sum(cell in read for cell in filled)
-        if len(columns.labels) != 1 or len({*filled}) < 2 or known < _CORRECTIONS * len(filled):
-            continue
-        own, name = columns.labels[0], shlex.quote(_name(i, columns.header))
-        pairs = zip(cells[own], cells[i], strict=True)
-        if other := sum(bool(new) and new != old for old, new in pairs):
-            empty = len(rows) - len(filled)
-            rest = f"; fill its {counted(empty, 'empty cell', 'empty cells')} first" if empty else ""
-            notes.append(
-                f"{columns.title(own)} is read, not {columns.title(i)}, which differs in "
-                f"{counted(other, 'line', 'lines')}; if that corrects it, add --label-column {name}{rest}"
-            )
-    return notes
 
 
 def names_file_and_labels(header: Sequence[str]) -> bool:
@@ -199,19 +169,15 @@ def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -
     for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
         if keys & {*PICTURE} and keys & {*LABELS}:
             return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
+    data = next((i for i, cells in enumerate(filled[:_PREAMBLE]) if any(map(is_picture, cells))), 0)
+    if data > 1 and len(filled[data - 1]) > max(map(len, filled[: data - 1])):
+        return data - 1  # the header is above the first picture, below titles of several cells
     if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
         return 0
     for above, (first, *others) in enumerate(filled):
         if others or header_key(first) in PICTURE or is_file_name(first) or is_picture(first):
             return above
     return 0
-
-
-def allows_several(header: str) -> bool:
-    """Whether a header allows several names in a cell: a plural such as "tags", or no header."""
-    return not header or header_key(header).endswith(
-        ("s", "wörter", "worte", "klassen", "etiketten", "теги", "метки")
-    )
 
 
 def _find_pictures(
@@ -289,9 +255,9 @@ def _label_columns(
     """The columns of class names, and the columns of one class each."""
     if named.labels:
         own = [i for name in named.labels for i in _column(name, header, below, path)]
-        classes = [i for i in own if _is_class(below[i], keys[i])]
+        classes = [i for i in own if is_class(below[i], keys[i])]
         return [i for i in own if i not in classes], classes
-    labels, classes, candidates = _find_labels(rest, below, header, keys)
+    labels, classes, candidates = find_label_columns(rest, below, header, keys)
     if labels or classes:
         return labels, classes
     scores = [i for i in rest if header[i] and not is_about(header[i]) and are_scores(below[i])]
@@ -346,48 +312,10 @@ def _second_header(
     return tuple(low or high for low, high in zip(second, header, strict=True))
 
 
-def _find_labels(
-    rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
-) -> tuple[list[int], list[int], list[int]]:
-    """The columns of class names, and of one class each; where there are none, which may be them."""
-
-    def base(i: int) -> str:
-        return re.sub(r"\d+$", "", keys[i])  # of tag1 and tag2 both
-
-    flags = [i for i in rest if header[i] and are_flags(below[i])]
-    texts = [i for i in rest if i not in flags and not is_index(below[i], header[i])]
-    if known := [i for i in texts if base(i) in LABELS]:
-        # Of label and class_id the one with words counts.
-        words = [i for i in known if not are_numbers(below[i])] or known
-        best = min(map(base, words), key=LABELS.index)
-        return [i for i in words if base(i) == best], [], []
-    about = [i for i in texts if not (are_numbers(below[i]) or (header[i] and are_scores(below[i])))]
-    words = [i for i in about if not is_about(header[i]) and not are_alike(below[i])]
-    words = words or [i for i in about if are_tags(below[i]) or not header[i]]
-    tags = [i for i in words if are_tags(below[i])]
-    if len(flags) == 1 and keys[flags[0]] in LABELS:
-        return flags, [], []  # 0 and 1 are the names of two classes
-    counts = [i for i in texts if header[i] and not is_about(header[i]) and are_counts(below[i])]
-    classes = [i for i in rest if i in (*flags, *counts) and not is_no_class(header[i])]
-    alone = len(classes) == 1 and (len(tags) == 1 or (words and are_alike(below[classes[0]])))
-    if (flags or len(counts) > 1) and classes and not alone:
-        return [], classes, []
-    if not any(header):
-        return words or texts, [], []
-    # Of remarks, dates and classes only the last are words that come again and again.
-    again = [i for i in words if i in tags or are_repeated_words(below[i])]
-    told = [i for i in again if words_of(header[i]) & {*LABELS}]
-    for each in (words, told, tags, again):
-        if len({base(i) for i in each}) == 1:
-            return each, [], []
-    if len(texts) == 1:
-        return texts, [], []
-    return [], [], again or words
-
-
-def _is_class(cells: Sequence[str], its_key: str) -> bool:
-    """Whether a column has yes and no, or counts, of the class in its header."""
-    return its_key not in ("", *LABELS) and (are_flags(cells) or are_counts(cells))
+def _denies(cells: Sequence[str]) -> bool:
+    """Whether all cells say yes or no, or how many, and some say no."""
+    answers = [flag(cell) for cell in cells if cell]
+    return None not in answers and False in answers
 
 
 def _shown(header: Sequence[str], below: Sequence[Sequence[str]]) -> str:
