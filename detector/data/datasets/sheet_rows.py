@@ -28,7 +28,7 @@ def _is_remark(row: SheetRow) -> bool:
 
 
 def without_sums(rows: Sequence[SheetRow]) -> list[SheetRow]:
-    """The rows without those of sums, such as Total,8,12: in the column of a class a sum is neither yes nor no."""
+    """The rows without sums, such as Total,8,12, which in the column of a class are neither yes nor no."""
 
     def is_sum(row: SheetRow) -> bool:
         name, *others = filter(None, row.cells)

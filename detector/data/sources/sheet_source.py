@@ -55,10 +55,7 @@ def read_sheet_source(
         DataError: lists all problems by cause.
     """
     rows = without_remarks(read_sheet(path))
-    if any(cell.startswith("[{") and '"original_width"' in cell for row in rows[:20] for cell in row.cells):
-        raise DataError(
-            f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
-        )
+    _refuse_regions(rows[:20], path)
     folder, places = pictures.resolve(), places_of_pictures(pictures, path)
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
 
@@ -107,6 +104,13 @@ def read_sheet_source(
     if not tagged:
         raise DataError(f"{path}: none of its {len(lines)} lines names a picture that is below {pictures}")
     return tagged
+
+
+def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
+    if any(cell.startswith("[{") and '"original_width"' in cell for row in rows for cell in row.cells):
+        raise DataError(
+            f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
+        )
 
 
 def _with_folders(
