@@ -351,6 +351,11 @@ COVER = [["r", "2a"], ["+", ""]] * 8
         (["Poa annua", "Poa alpina"], COVER, "in 'Poa annua', 'Poa alpina' do not say which classes"),
         (["width", "height"], [["32", "24"]] * 16, "none of its columns has classes"),
         (
+            ["comment_no", "comment"],
+            [[f"{i % 2}", text] for i, text in enumerate(TEXTS)],
+            "none of its columns",
+        ),
+        (
             ["date", "camera"],
             [[f"2024-01-{i:02}", "c1"] for i in range(1, 17)],
             "none of its columns has classes",

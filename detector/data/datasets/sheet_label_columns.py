@@ -57,7 +57,9 @@ def find_label_columns(
         return flags, [], []  # 0 and 1 are the names of two classes
     counts = [i for i in texts if header[i] and not is_about(header[i]) and are_counts(below[i])]
     classes = [i for i in rest if i in (*flags, *counts) and not is_no_class(header[i])]
-    alone = len(classes) == 1 and (len(tags) == 1 or (words and are_alike(below[classes[0]])))
+    alone = len(classes) == 1 and (
+        len(tags) == 1 or (words and are_alike(below[classes[0]])) or is_about(header[classes[0]])
+    )
     if (flags or len(counts) > 1) and classes and not alone:
         return [], classes, []
     if not any(header):
