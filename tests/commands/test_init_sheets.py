@@ -353,7 +353,7 @@ COVER = [["r", "2a"], ["+", ""]] * 8
         (
             ["comment_no", "comment"],
             [[f"{i % 2}", text] for i, text in enumerate(TEXTS)],
-            "none of its columns",
+            "'comment' has texts such as",
         ),
         (
             ["date", "camera"],
@@ -449,6 +449,20 @@ def test_a_folder_in_a_column_of_its_own_is_before_the_names(folder):
     rows = [row for split in ("train", "val") for row in read_table(Path(f"mine/{split}.jsonl"))[0]]
     assert {picture_name(row.file): row.labels for row in rows} == {
         f"Station{i % 2}/100EK/IMG_{i // 2}.jpg": t for i, t in enumerate(TAGS)
+    }
+
+
+def test_a_number_names_the_picture_alone_in_its_folder(folder):
+    for i, name in enumerate(PICTURES):
+        place = folder / f"{4000 + i}"
+        place.mkdir()
+        (folder / name).rename(place / "medium.jpg")
+    rows = [["photo_id", "taxon_name"], *([f"{4000 + i}", ";".join(t)] for i, t in enumerate(TAGS))]
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    rows = [row for split in ("train", "val") for row in read_table(Path(f"mine/{split}.jsonl"))[0]]
+    assert {picture_name(row.file): row.labels for row in rows} == {
+        f"{4000 + i}/medium.jpg": t for i, t in enumerate(TAGS)
     }
 
 
