@@ -47,16 +47,24 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
     with process_group(find_device(cfg.device), max(cfg.distributed.timeout, 3600.0)), ExitStack() as stack:
         with sync_errors():
             resume = resume or restarts() > 0
-            refuse_earlier_run(folder, resume)
-            found = [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
-            if found and not resume:
-                raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
+            refuse_begun(folder, resume)
             for path in paths:
-                if not found and not path.is_file():
+                if not _found_boxes(folder) and not path.is_file():
                     raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
             stack.enter_context(folder_lock(cfg.output_dir))
         _self_train(cfg, folder, paths)
     return folder.parent
+
+
+def refuse_begun(folder: Path, resume: bool) -> None:
+    """Raise UserError if a folder holds a self-training that is not to be resumed."""
+    refuse_earlier_run(folder, resume)
+    if _found_boxes(folder) and not resume:
+        raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
+
+
+def _found_boxes(folder: Path) -> list[Path]:
+    return [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
 
 
 def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:
