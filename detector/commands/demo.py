@@ -19,7 +19,7 @@ KEYS = {
     "SOLVER.WARMUP_ITERS": 50,
     "SOLVER.PICTURE_PERIOD": 50,
     "SOLVER.CHECKPOINT_PERIOD": 100,  # so that little is lost where it is interrupted
-    "SELF_TRAIN.MAX_ITER": 130,
+    "SELF_TRAIN.MAX_ITER": 200,
 }
 
 

@@ -503,6 +503,28 @@ def test_answers_that_may_be_lost_are_told(folder, capsys, rows, told):
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("rows", "words", "told"),
+    [
+        ([["file", "label"]], [], "t.csv has a header, 'file, label', and no line below it"),
+        (
+            [["file", "label"], *beside(BASES, STEMS)],
+            [],
+            "each label, such as 'Fläche 00', is that of one alone",
+        ),
+        (
+            [["file", "a", "b"], *([base, *row] for base, row in beside(BASES, COVER))],
+            ["--label-column", "a", "--label-column", "b"],
+            "codes such as",
+        ),
+    ],
+)
+def test_tables_from_which_nothing_can_be_learned(folder, capsys, rows, words, told):
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_no_class_means_the_label_that_is_written_so(folder):
     Path("t.csv").write_text(text_of([["file", "grade"], *beside(BASES, ["A+", "A-", "A", "B"] * 4)]))
     assert main(["init", "data", "--labels", "t.csv", "--no-class", "A-"]) == 0

@@ -113,6 +113,8 @@ def find_columns(
         any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
     )
     first = 1 if is_header and len(columns[0]) > 1 else 0
+    if not first and any(key in (*PICTURE, *LABELS) for key in keys):
+        raise DataError(f"{path} has a header, {', '.join(header)!r}, and no line below it")
     header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
     below = [column[first:] for column in columns]
     split = find_split_column(header)
@@ -255,18 +257,15 @@ def _label_columns(
     """The columns of class names, and the columns of one class each."""
     if named.labels:
         own = [i for name in named.labels for i in _column(name, header, below, path)]
+        if len(own) > 1:
+            _refuse_scores(own, header, below, path)
         classes = [i for i in own if is_class(below[i], keys[i])]
         return [i for i in own if i not in classes], classes
     labels, classes, candidates = find_label_columns(rest, below, header, keys)
     if labels or classes:
         return labels, classes
-    scores = [i for i in rest if header[i] and not is_about(header[i]) and are_scores(below[i])]
-    if scores and not candidates:
-        cell, titles = max(below[scores[0]], key=len), shortened([repr(header[i]) for i in scores], 4)
-        raise DataError(
-            f"{path}: scores or codes such as {cell!r} in {titles} do not say which classes a picture shows: "
-            "write 1 where it shows the class, else 0"
-        )
+    if not candidates:
+        _refuse_scores([i for i in rest if not is_about(header[i])], header, below, path)
     columns = _shown(header, below)
     if not candidates:
         raise DataError(
@@ -281,6 +280,17 @@ def _label_columns(
         f"as in --label-column {example}, once for each of several; columns of one class each have 0 and 1, "
         "or x and nothing"
     )
+
+
+def _refuse_scores(
+    columns: Sequence[int], header: Sequence[str], below: Sequence[Sequence[str]], path: Path
+) -> None:
+    if scores := [i for i in columns if header[i] and are_scores(below[i])]:
+        cell, titles = max(below[scores[0]], key=len), shortened([repr(header[i]) for i in scores], 4)
+        raise DataError(
+            f"{path}: scores or codes such as {cell!r} in {titles} do not say which classes a picture shows: "
+            "write 1 where it shows the class, else 0"
+        )
 
 
 def _column(name: str, header: Sequence[str], below: Sequence[Sequence[str]], path: Path) -> list[int]:

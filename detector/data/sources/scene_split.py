@@ -73,8 +73,14 @@ def check_split(train: Sequence[Tagged], val: Sequence[Tagged], source: str) -> 
         DataError: there are too few pictures, or those to test on show other classes.
     """
     if not train or not val:
+        uses = Counter(label for picture in (*train, *val) for label in picture.labels)
         count = counted(len(train) + len(val), "tagged picture", "tagged pictures")
-        raise DataError(f"{source}: {count}, too few for training and testing")
+        alone = (
+            f"; each label, such as {next(iter(uses))!r}, is that of one alone"
+            if max(uses.values(), default=0) == 1
+            else ""
+        )
+        raise DataError(f"{source}: {count}, too few for training and testing{alone}")
     classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
     if unseen := sorted(tested - classes):
         raise DataError(
