@@ -525,6 +525,12 @@ def test_tables_from_which_nothing_can_be_learned(folder, capsys, rows, words, t
     assert told in capsys.readouterr().err
 
 
+def test_a_label_that_is_a_word_of_headers_is_no_header(folder):
+    Path("t.csv").write_text(text_of([*beside(BASES, ["defect", "rust"] * 8)]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {"defect", "rust"}
+
+
 def test_no_class_means_the_label_that_is_written_so(folder):
     Path("t.csv").write_text(text_of([["file", "grade"], *beside(BASES, ["A+", "A-", "A", "B"] * 4)]))
     assert main(["init", "data", "--labels", "t.csv", "--no-class", "A-"]) == 0

@@ -113,7 +113,7 @@ def find_columns(
         any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
     )
     first = 1 if is_header and len(columns[0]) > 1 else 0
-    if not first and any(key in (*PICTURE, *LABELS) for key in keys):
+    if is_header and not first and any(key in (*PICTURE, *LABELS) for key in keys):
         raise DataError(f"{path} has a header, {', '.join(header)!r}, and no line below it")
     header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
     below = [column[first:] for column in columns]
