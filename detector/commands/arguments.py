@@ -18,7 +18,7 @@ RULES = ("information-density", "typical", "entropy", "random", "disagreement")
 
 
 def demo(parser: ArgumentParser) -> None:
-    """Draw a small data set, train a detector on its tags in two minutes, and open the report.
+    """Draw a small data set, train a detector on its tags in three minutes, and open the report.
 
         detector demo [FOLDER] [--no-browser]
 

@@ -24,7 +24,7 @@ class Command(NamedTuple):
 
 COMMANDS = {  # in the order in which they are used
     "demo": Command(
-        "Draw a small data set, train a detector on its tags in two minutes, and open the report"
+        "Draw a small data set, train a detector on its tags in three minutes, and open the report"
     ),
     "init": Command("Write a config for a folder of your own pictures"),
     "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
