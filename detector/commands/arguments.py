@@ -18,7 +18,7 @@ RULES = ("information-density", "typical", "entropy", "random", "disagreement")
 
 
 def demo(parser: ArgumentParser) -> None:
-    """Draw a small data set, train a detector on its tags in five minutes, and open the report.
+    """Draw a small data set, train a detector on its tags in three minutes, and open the report.
 
         detector demo [FOLDER] [--no-browser]
 
@@ -34,8 +34,7 @@ def demo(parser: ArgumentParser) -> None:
 def init(parser: ArgumentParser) -> None:
     """Write a config for a folder of your own pictures.
 
-        detector init pictures
-        detector init pictures --labels labels.csv --output fruit.yaml
+        detector init pictures [--labels labels.csv] [--output fruit.yaml]
 
     The labels are looked for in the folder: a table (CSV, Excel, JSON), annotations (COCO, VOC, YOLO,
     Label Studio, CVAT), or one folder for each class. Writes NAME.yaml and tables in the folder NAME.
@@ -46,11 +45,11 @@ def init(parser: ArgumentParser) -> None:
     add("--again", action="store_true", help=what)
     add("--labels", type=Path, metavar="FILE", help="a file, or a folder of VOC or YOLO")
     add("--skip-missing", action="store_true", help=SUPPRESS)  # the error that needs it names it
-    _add_columns(parser)
+    _add_columns(parser, shown=True)
     what = "says that no class is shown, such as empty (repeatable)"
-    add("--no-class", action="append", default=[], metavar="LABEL", help=what)
+    add("--no-class", action="append", default=[], metavar="L", help=what)
     what = "auto (default): by scene where file names tell; scene; picture"
-    add("--split-by", choices=("auto", "scene", "picture"), default="auto", metavar="WHAT", help=what)
+    add("--split-by", choices=("auto", "scene", "picture"), default="auto", metavar="S", help=what)
     add("--tile", default="auto", metavar="N", help="INPUT.TILE, for large pictures (default: auto)")
     add("--output", type=Path, default=Path("mine.yaml"), metavar="FILE", help="default: mine.yaml")
 
@@ -220,7 +219,7 @@ def label(parser: ArgumentParser) -> None:
     what = "only N images without boxes, of all classes in turns"
     add("-n", "--count", type=int, metavar="N", help=what)
     add("--inline", action="store_true", help=SUPPRESS)  # which is told where it helps
-    _add_columns(parser, shown=False)
+    _add_columns(parser)
     _add_threshold(parser)
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     _add_model(parser)
@@ -348,11 +347,12 @@ def _threshold(text: str) -> float | str:
     return text if text == "auto" else float(text)
 
 
-def _add_columns(parser: ArgumentParser, *, shown: bool = True) -> None:
+def _add_columns(parser: ArgumentParser, *, shown: bool = False) -> None:
     """--label-column and --image-column, for the commands that read spreadsheets."""
     what = "header of a table's tags (repeatable)" if shown else SUPPRESS
     parser.add_argument("--label-column", action="append", default=[], metavar="H", help=what)
-    parser.add_argument("--image-column", metavar="H", help=SUPPRESS)
+    what = "header of the names of its pictures" if shown else SUPPRESS
+    parser.add_argument("--image-column", metavar="H", help=what)
 
 
 def _add_verbose(parser: ArgumentParser) -> None:

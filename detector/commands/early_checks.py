@@ -3,18 +3,18 @@
 import logging
 import shlex
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from detector.config import KEYS, load_cfg
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.inference.zoo import find_weights
 from detector.utils.command_line import teacher_words
-from detector.utils.config_files import nearest
+from detector.utils.config_files import how_to_make, nearest
 from detector.utils.errors import UserError
 
 _CONFIGS = (".yaml", ".yml")
-_LOOKED_AT = 200  # files of a folder, to see whether it has pictures
+_LOOKED_AT = 200  # files of a folder and those in it, to see whether it has pictures
 
 
 def check(command: str, options: Namespace) -> None:
@@ -34,13 +34,31 @@ def _check_config(command: str, options: Namespace) -> None:
             words.remove(config)
         right = shlex.join(["detector", command, config or "CONFIG", *words])
         raise UserError(f"the config comes before its keys: {right}")
-    if _is_run(Path(options.config_file)) and not Path(options.config_file, "config.yaml").exists():
+    given = Path(options.config_file)
+    for word in options.overrides[::2]:
+        if word.replace("-", "_") in vars(options):
+            raise UserError(f"{word} is an option, written --{word}")
+        if word.endswith(_CONFIGS) or Path(word).exists():
+            raise UserError(f"{word} follows the config {given}, expected one config and then KEY VALUE")
+    if given.is_dir() and not _is_run(given) and _has_pictures(given, "**/*"):
+        init = shlex.join(["detector", "init", str(given)])
+        raise UserError(f"{given} is a folder of pictures, expected a config, which this writes: {init}")
+    if _is_run(given) and not (given / "config.yaml").exists():
         return  # a student alone
     logging.disable(logging.WARNING)  # the command warns of the same
     try:
-        load_cfg(options.config_file, [*options.overrides, *teacher_words(options)])
+        cfg = load_cfg(given, [*options.overrides, *teacher_words(options)])
     finally:
         logging.disable(logging.NOTSET)
+    if command == "test" and options.weights is None:
+        _check_trained(Path(cfg.output_dir))
+
+
+def _check_trained(run: Path) -> None:
+    """Raise if neither training of a run folder has finished."""
+    weights = [run / "model_final.pt", run / "self_train" / "model_final.pt"]
+    if not any(path.exists() for path in weights):
+        raise FileNotFoundError(f"checkpoint {weights[0]} does not exist; {how_to_make(weights[0])}")
 
 
 def _check_predict(options: Namespace) -> None:
@@ -73,6 +91,18 @@ def _check_init(options: Namespace) -> None:
     if options.pictures is not None and not options.pictures.exists():
         raise FileNotFoundError(f"{options.pictures} is no folder of pictures{nearest(options.pictures)}")
     _check_exists(options.labels, "the file or folder of labels")
+
+
+def unexpected(command: str, options: Namespace, words: Sequence[str]) -> str:
+    """What to say of words that a command does not take."""
+    paths = [options.pictures, Path(words[0])] if command == "init" and len(words) == 1 else []
+    folder, file = (
+        next((path for path in paths if known(path)), None) for known in (Path.is_dir, Path.is_file)
+    )
+    if folder and file:
+        right = shlex.join(["detector", "init", str(folder), "--labels", str(file)])
+        return f"a table of labels is named with --labels: {right}"
+    return f"not expected: {shlex.join(words)}; detector {command} --help shows the arguments"
 
 
 def _check_import(options: Namespace) -> None:
@@ -108,6 +138,8 @@ def _check_run(path: Path, command: str) -> None:
         raise UserError(f"{path} is a folder of pictures, expected a run folder, which detector train writes")
     if path.is_dir() and not _is_run(path):
         raise FileNotFoundError(f"{path} is no run folder{nearest(path)}: train first, or name another one")
+    if path.is_dir() and command != "report":
+        _check_trained(path.parent if path.name == "self_train" else path)
 
 
 def _is_run(path: Path) -> bool:
@@ -115,8 +147,8 @@ def _is_run(path: Path) -> bool:
     return path.suffix == ".pt" or any((path / name).exists() for name in names)
 
 
-def _has_pictures(folder: Path) -> bool:
-    some = (path for _, path in zip(range(_LOOKED_AT), folder.iterdir(), strict=False))
+def _has_pictures(folder: Path, pattern: str = "*") -> bool:
+    some = (path for _, path in zip(range(_LOOKED_AT), folder.glob(pattern), strict=False))
     return any(path.suffix.lower() in IMAGE_SUFFIXES for path in some)
 
 

@@ -46,16 +46,13 @@ from detector.structures import Detections
 from detector.utils.errors import UserError, counted
 from detector.utils.files import file_digest
 from detector.utils.outputs import OutputFolder
-from detector.utils.progress import duration
+from detector.utils.progress import duration, progress_bar
 
 logger = logging.getLogger(__name__)
 
 EXAMPLE, PREPROCESS = "example.py", "preprocess.json"
 _CALIBRATION, _MEASURED = 100, 500  # images, at most
 _DEAR = 1.0  # mAP50
-# For :func:`announce`: seconds of a core to trace and convert a network, passes over an image of the model
-# and of what was exported together, and how many images are made.
-_TRACING, _COMPARISONS, _MADE = 15.0, 2.5, 16
 
 
 def export(
@@ -91,14 +88,15 @@ def export(
     student = not isinstance(predictor, WeakPredictor)
     if int8 and not (student and form == "onnx"):
         raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
-    announce(predictor, paths := find_check_images(cfg, images)[:count], form)
+    paths = find_check_images(cfg, images)[:count]
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
-    name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
     with_example = student and form == "onnx"
+    name, about = f"{stem}{SUFFIXES[form]}", f"{stem}.json"
     outputs.check([name, about, *([EXAMPLE, PREPROCESS] if with_example else [])])
     with TemporaryDirectory() as folder:
         unchecked = Path(folder, name)
+        print(f"traces the network and converts it to {form}", flush=True)
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
         if isinstance(predictor, WeakPredictor):
             network = _weak(predictor, cfg, paths)
@@ -111,13 +109,8 @@ def export(
         seconds = time.perf_counter() - began
         cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
         checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
-        difference = network.difference(load_program(form, unchecked))
-        if not difference <= network.tolerance:
-            raise UserError(
-                f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} "
-                f"is allowed, on {checked}; it is not kept. Another --format may agree; please report this, "
-                f"with your versions of torch ({torch.__version__}) and onnxruntime"
-            )
+        print(f"done in {duration(seconds)}; compares it with the model on {checked}", flush=True)
+        difference = check(network, load_program(form, unchecked), form, checked)
         cost = quantize_checked(unchecked, cfg) if int8 else {}
         path = outputs.write(name, unchecked.read_bytes())
     figures = cost | {
@@ -128,27 +121,13 @@ def export(
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
     }
-    versions = {"detector": __version__, "torch": torch.__version__}
-    outputs.write(about, encode_json(described | {"versions": versions, "format": form, "check": figures}))
+    described |= {"versions": {"detector": __version__, "torch": torch.__version__}, "format": form}
+    outputs.write(about, encode_json(described | {"check": figures}))
     if with_example:
         write_example(outputs, predictor, described["thresholds"])
     agrees = f"{'in float32 ' if int8 else ''}within {difference:.1e} of the model on {checked}"
-    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB in {seconds:.0f} s, {agrees}")
+    print(f"{path}: {figures['bytes'] / 1e6:.2f} MB, {agrees}")
     return path
-
-
-def announce(predictor: Predictor, paths: Sequence[Path], form: str) -> None:
-    """Print what will be done, and about how long it takes on this machine: two images are timed."""
-    predictor(paths[0])  # the first call takes longer
-    began = time.perf_counter()
-    predictor(paths[-1])
-    of_image = time.perf_counter() - began
-    seconds = _TRACING + _COMPARISONS * (len(paths) + _MADE) * of_image
-    print(
-        f"traces the network, converts it to {form} and compares it with the model on "
-        f"{counted(len(paths), 'image', 'images')} and some made from them: about {duration(seconds)}",
-        flush=True,
-    )
 
 
 def write_example(outputs: OutputFolder, predictor: Predictor, thresholds: Mapping[str, float]) -> None:
@@ -212,6 +191,22 @@ class _Exported(NamedTuple):
     made: int  # images of the check besides the pictures
 
 
+def check(network: _Exported, exported: Network, form: str, images: str) -> float:
+    """How far an exported network is from the model on its `images`.
+
+    Raises:
+        UserError: by more than its tolerance.
+    """
+    difference = network.difference(exported)
+    if not difference <= network.tolerance:
+        raise UserError(
+            f"{form} gives other figures than the model, by {difference:.2g} where {network.tolerance} is "
+            f"allowed, on {images}; it is not kept. Another --format may agree; please report this, with "
+            f"your versions of torch ({torch.__version__}) and onnxruntime"
+        )
+    return difference
+
+
 def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
     made = made_images(paths, [(LEAST_SIDE, LEAST_SIDE), (LEAST_SIDE + 1, 200), (97, 50)])
     images: list[Path | Tensor] = [*paths, *made]
@@ -251,7 +246,7 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
 
     def difference(exported: Network) -> float:
         found = []
-        for batch in batches:
+        for batch in progress_bar(batches, total=len(batches), desc="compared", unit="batch"):
             boxes, scores, labels, index = exported(*exported_student.pad_images(batch))
             expected = score_batch(model, batch, [""] * len(batch), **on)
             for number, (image, ours) in enumerate(

@@ -18,7 +18,7 @@ from detector.commands.init_config import RECIPE, choose_tiles, choose_values, d
 from detector.config import load_cfg
 from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
 from detector.data.datasets.sheet_words import DOUBTFUL, NOTHING, header_key
-from detector.data.sources.scene_split import split_pictures
+from detector.data.sources.scene_split import check_split, split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import record_source, remove_record
 from detector.data.sources.tagged import Tagged
@@ -64,20 +64,13 @@ def init(
     """
     folder = output.with_suffix("")
     if output.suffix != ".yaml":
-        raise DataError(f"the config to write is {output}, expected a name that ends in .yaml")
+        raise DataError(f"the config to write is {output}, expected a name such as {folder}.yaml")
     for path in filter(None, (pictures, labels, output)):
         check_printable(str(path.resolve()))  # which the tables and the config have to hold
     _check_free(output, folder, pictures)
     tagged, source = find_tags(pictures, labels, skip_missing=skip_missing, named=columns, no_class=no_class)
     train, val, reason_of_split = split_pictures(tagged, split_by)
-    if not train or not val:
-        raise DataError(f"{pictures} has {len(tagged)} tagged pictures, too few for training and testing")
-    classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
-    if unseen := sorted(tested - classes):
-        raise DataError(
-            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does: correct "
-            "the labels, or add pictures to train on"
-        )
+    classes = check_split(train, val, source)
     values, reason = choose_values(folder, len(train), torch.cuda.is_available())
     tiles = choose_tiles(values, tagged, tile)
     make_folder(folder.parent)
@@ -102,6 +95,12 @@ def init(
             folder.rmdir()
         raise
     _warn_of_no_class(classes)
+    if len(classes) > 1 and all({*picture.labels} == classes for picture in tagged):
+        warnings.warn(
+            f"{source}: every picture shows all {len(classes)} classes, so that nothing tells them apart: a "
+            "column of answers or scores may decide which are shown",
+            stacklevel=2,
+        )
     _describe_data(tagged, train, val, source, reason_of_split, output)
     if tiles:
         print(f"tiles    {tiles}")

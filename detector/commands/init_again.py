@@ -6,11 +6,11 @@ from pathlib import Path
 from detector.data.datasets.image_labels import find_table
 from detector.data.datasets.image_table import Row, read_table
 from detector.data.datasets.table_writer import replace_table
-from detector.data.sources.scene_split import split_pictures
+from detector.data.sources.scene_split import check_split, split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import read_source, record_source
 from detector.data.sources.tagged_pictures import find_tags
-from detector.utils.errors import DataError, counted, shortened
+from detector.utils.errors import counted, shortened
 
 
 def init_again(output: Path, *, skip_missing: bool = False) -> None:
@@ -34,13 +34,7 @@ def init_again(output: Path, *, skip_missing: bool = False) -> None:
         parts = {TRAIN: [], VAL: []}
         for split, picture in everything:
             parts[old[picture.entry][0] if picture.entry in old else split].append(picture)
-    classes, tested = (
-        {label for picture in parts[split] for label in picture.labels} for split in (TRAIN, VAL)
-    )
-    if unseen := sorted(tested - classes):
-        raise DataError(
-            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does"
-        )
+    check_split(parts[TRAIN], parts[VAL], source)
     dropped, changed = [], 0
     for split, part in parts.items():
         rows = []

@@ -3,8 +3,11 @@
 import argparse
 import importlib
 import inspect
+import itertools
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from detector import __version__
@@ -21,7 +24,7 @@ class Command(NamedTuple):
 
 COMMANDS = {  # in the order in which they are used
     "demo": Command(
-        "Draw a small data set, train a detector on its tags in five minutes, and open the report"
+        "Draw a small data set, train a detector on its tags in three minutes, and open the report"
     ),
     "init": Command("Write a config for a folder of your own pictures"),
     "propose": Command("Make the proposals of a data set or a folder", takes_config=True),
@@ -53,6 +56,18 @@ COMMANDS = {  # in the order in which they are used
 }
 
 
+# What other programs call them.
+_OTHER_NAMES = {
+    **dict.fromkeys(("eval", "evaluate", "val", "validate", "benchmark"), "test"),
+    **dict.fromkeys(("detect", "infer", "inference", "run"), "predict"),
+    **dict.fromkeys(("fit", "finetune", "resume"), "train"),
+    **dict.fromkeys(("new", "create", "setup", "config"), "init"),
+    **dict.fromkeys(("annotate", "autolabel"), "label"),
+    **dict.fromkeys(("version", "checks", "settings"), "env"),
+    "onnx": "export",
+    "import": "review-import",
+}
+
 GROUPS = {
     "first, from tagged pictures to boxes:": ("demo", "init", "train", "predict", "report"),
     "the steps of train --to detector, one by one:": ("propose", "check", "test", "self-train"),
@@ -70,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] in (["--version"], ["-V"]):
         print(f"detector {__version__}")
         return 0
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     if not words or words[0] not in COMMANDS:
         return _show_commands(words)
     name, *words = words
@@ -81,7 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, words: Sequence[str]) -> None:
     with quiet_interrupt():
         from detector.commands import arguments, early_checks
-        from detector.config.yaml_files import other_name
         from detector.utils.command_line import command_parser, config_parser, parse_config
 
     takes_config = COMMANDS[name].takes_config
@@ -90,19 +106,41 @@ def _run(name: str, words: Sequence[str]) -> None:
     parser = make_parser(f"detector {name}", inspect.getdoc(add_arguments))
     add_arguments(parser)
     words = [_at_home(word) for word in words]
-    for word in words:
-        if word.startswith("--") and (ours := other_name(word.partition("=")[0])):
-            parser.error(f"there is no option {word}; here it is the key {ours}, written without --")
+    _check_options(parser, words)
     if takes_config:
         options = parse_config(parser, words, required=name != "propose")
     else:
-        options = parser.parse_intermixed_args(words)
+        options, others = parser.parse_known_intermixed_args(words)
+        if others:
+            parser.error(early_checks.unexpected(name, options, others))
     for word in words:  # before any work: reports, JSON files and configs cannot hold such a name
         check_utf8(word)
     early_checks.check(name, options)
     with quiet_interrupt():  # torch is imported here
         module = importlib.import_module(f"detector.commands.{name.replace('-', '_')}")
     module.run(options)
+
+
+def _check_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Exit at an option that there is not, with what was probably meant."""
+    from detector.config import KEYS
+    from detector.config.yaml_files import other_name
+
+    known = parser._option_string_actions
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        name = word.partition("=")[0]
+        if word[:1] in ("\N{EN DASH}", "\N{EM DASH}"):
+            parser.error(f"{word} begins with a long dash, expected two short ones: --{word[1:].lstrip('-')}")
+        if not name.startswith("--") or any(option.startswith(name) for option in known):
+            continue
+        if key := other_name(name) or (name[2:].upper() if name[2:].upper() in KEYS else None):
+            parser.error(f"there is no option {word}; here it is the key {key}, written without --")
+        parser.error(f"there is no option {name}{_meant(name, known)}; {parser.prog} --help lists all")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    alike = get_close_matches(word.lower(), known, n=2)
+    return f" (did you mean {' or '.join(alike)}?)" if alike else ""
 
 
 def _at_home(word: str) -> str:
@@ -125,8 +163,19 @@ def _show_commands(words: Sequence[str]) -> int:
         "docs/quick_start.md is about the first hour.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
-    if words:
-        parser.parse_args(words)  # there is no known command: prints help or an error, and exits
+    parser.add_argument("command", metavar="COMMAND", help="one of those below")
+    if words and words[0] not in ("-h", "--help"):
+        parser.error(_unknown_command(words))
     parser.print_help()
-    return 2
+    return 0 if words else 2
+
+
+def _unknown_command(words: Sequence[str]) -> str:
+    """What to say where the first word is no command."""
+    first, *others = words
+    if later := next((word for word in others if word in COMMANDS), None):
+        rest = [word for word in words if word != later]
+        return f"the command comes first: {shlex.join(['detector', later, *rest])}"
+    ours = _OTHER_NAMES.get(first.lower())
+    hint = f" (did you mean {ours}?)" if ours else _meant(first, COMMANDS)
+    return f"there is no command {first}{hint}; detector --help lists all"

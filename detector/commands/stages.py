@@ -18,7 +18,7 @@ from detector.data.build import build_splits, build_training_set, name_classes
 from detector.data.proposals import load_proposals
 from detector.data.training_set import changed_data, describe_truth
 from detector.engine.checkpoint import load_checkpoint
-from detector.engine.resuming import last_step
+from detector.engine.resuming import last_step, load_newest
 from detector.engine.run_folder import check_class_names, check_same_data
 from detector.engine.train import train
 from detector.inference.results import results_key
@@ -191,18 +191,22 @@ def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
 
 
 def check_same_run(cfg: Settings, weights: Path) -> None:
-    """Refuse to go on from a detector that was trained with another config or data; none yet is fine.
+    """Refuse to go on with a training that began with another config or data; none yet is fine.
+
+    Args:
+        weights: what the training writes at its end.
 
     Raises:
         UserError: names the key or the part of the data that differs.
     """
-    if not weights.exists():
+    found = (weights, load_checkpoint(weights)) if weights.exists() else load_newest(weights.parent)
+    if found is None:
         return
-    checkpoint = load_checkpoint(weights)
+    path, checkpoint = found
     training_set = build_training_set(cfg)
     cfg = name_classes(cfg, training_set.dataset)
-    check_class_names(cfg.datasets.classes, checkpoint, weights)
-    with reading(weights, "checkpoint"):
+    check_class_names(cfg.datasets.classes, checkpoint, path)
+    with reading(path, "checkpoint"):
         check_resumable(checkpoint["config"], cfg, "weak")
     check_same_data(weights.parent, training_set.describe())
 

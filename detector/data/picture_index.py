@@ -31,12 +31,17 @@ class PictureIndex:
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
         self._by_number: dict[int, list[Path]] = defaultdict(list)
         self._by_upload: dict[str, list[Path]] = defaultdict(list)
+        in_folder = Counter(file.parent for file in self.files)
         for name, file in zip(self.names, self.files, strict=True):
             for key in _endings(_folded(name)):
                 self._by_name[key].append(file)
                 self._by_stem[_stem(key)].append(file)
             if file.stem.isdecimal():
                 self._by_number[int(file.stem)].append(file)
+            elif (
+                file.parent.name.isdecimal() and in_folder[file.parent] == 1
+            ):  # 4021/medium.jpg of iNaturalist
+                self._by_number[int(file.parent.name)].append(file)
             self._by_upload[_as_uploaded(_stem(_folded(file.name)))].append(file)
 
     def find(self, text: str) -> list[Path]:

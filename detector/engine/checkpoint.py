@@ -6,7 +6,6 @@ the network one of (seed, iteration, batch).
 """
 
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 from torch.torch_version import TorchVersion
 
 from detector import __version__
+from detector.utils.config_files import how_to_make
 from detector.utils.distributed import world_size
 from detector.utils.errors import DataError, UserError, describe_value, shortened
 from detector.utils.files import atomic_write, reading
@@ -91,19 +91,6 @@ def save_checkpoint(
     path.parent.mkdir(exist_ok=True)  # not the run folder, which may have been moved
     with atomic_write(path) as file:
         torch.save(state, file)
-
-
-def how_to_make(path: Path, otherwise: str = "train first, or name another file") -> str:
-    """What to do where the checkpoint `path` is missing: resume an interrupted training, or `otherwise`."""
-    folder = path.parent
-    if path.name != "model_final.pt" or not any((folder / "checkpoints").glob("[!.]*.pt")):
-        return otherwise
-    command = ("self-train", folder.parent) if folder.name == "self_train" else ("train", folder)
-    resume = shlex.join(["detector", *map(str, command), "--resume"])
-    return (
-        f"its training has not finished: if it was interrupted, {resume} continues it; a file of "
-        f"{folder / 'checkpoints'} may be named, too"
-    )
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

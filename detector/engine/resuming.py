@@ -98,7 +98,6 @@ def restore(
                 if type(value) not in (int, float) or value < 0:
                     raise DataError(f"scaler.{name} is {value!r}, expected a number of 0 or more")
             scaler.load_state_dict(checkpoint["scaler"])
-    logger.info("resuming from %s", path)
     return Progress(checkpoint["iteration"], checkpoint["train_seconds"])
 
 

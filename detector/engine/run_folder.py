@@ -29,7 +29,7 @@ from detector.evaluation.summary import write_json
 from detector.utils.distributed import find_device, gather, is_main, raise_once
 from detector.utils.errors import ConfigError, UserError, shortened
 from detector.utils.files import atomic_write, read_json, reading
-from detector.utils.logging import setup_logging
+from detector.utils.logging import PROGRESS, setup_logging
 from detector.utils.reproducibility import run_info, seed_everything
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,11 @@ def resume_run(
         changes = check_resumable(checkpoint["config"], cfg, training)
     for line in changes:
         logger.warning("this run began with another config: %s", line)
-    return restore(checkpoint, path, model, optimizer, precision.scaler)
+    progress = restore(checkpoint, path, model, optimizer, precision.scaler)
+    if progress.iteration < cfg.solver.max_iter:
+        where = f"resuming from {path}, after step {progress.iteration} of {cfg.solver.max_iter}"
+        logger.log(PROGRESS, "%s", where)
+    return progress
 
 
 def check_class_names(classes: Sequence[str], checkpoint: Mapping[str, Any], path: Path) -> None:

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from detector.structures import Detections
 from detector.utils.errors import MissingPackage, UserError
+from detector.utils.progress import progress_bar
 
 Network = Callable[..., Sequence[Tensor]]  # INPUTS -> OUTPUTS of exported.py or exported_student.py
 
@@ -124,7 +125,7 @@ def largest_difference(ours: Network, other: Network, inputs: Sequence[tuple[Ten
     """
     worst = torch.zeros(())
     with torch.no_grad():
-        for batch in inputs:
+        for batch in progress_bar(inputs, total=len(inputs), desc="compared", unit="batch"):
             (scores, boxes), (others, moved) = ours(*batch), other(*batch)
             if scores.shape != others.shape or boxes.shape != moved.shape:
                 raise UserError(f"scores {tuple(others.shape)}, expected {tuple(scores.shape)}")

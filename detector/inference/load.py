@@ -13,7 +13,7 @@ from detector.config.yaml_files import Overrides
 from detector.data.build import build_test_transforms, build_tiling
 from detector.data.proposals.search import make_finder
 from detector.data.proposals.tiled import TiledSearch
-from detector.engine.checkpoint import how_to_make, load_checkpoint
+from detector.engine.checkpoint import load_checkpoint
 from detector.engine.precision import Precision
 from detector.engine.run_folder import check_class_names
 from detector.inference.measured import stands_for
@@ -24,6 +24,7 @@ from detector.inference.zoo import find_weights
 from detector.modeling.build import build_postprocess
 from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, restore_network
+from detector.utils.config_files import how_to_make
 from detector.utils.distributed import find_device
 from detector.utils.errors import UserError, check_path
 

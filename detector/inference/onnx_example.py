@@ -20,9 +20,7 @@ def main(network: str, *pictures: str) -> None:
     session = onnxruntime.InferenceSession(network, providers=["CPUExecutionProvider"])
     for picture in pictures:
         turned = ImageOps.exif_transpose(Image.open(picture)).convert("RGB")
-        images = np.asarray(turned).transpose(2, 0, 1)[
-            None
-        ]  # (1, 3, H, W) uint8; a batch is padded to one size
+        images = np.asarray(turned).transpose(2, 0, 1)[None]  # (1, 3, H, W) uint8; see preprocess.json
         inputs = {"images": np.ascontiguousarray(images), "sizes": np.array([images.shape[2:]])}
         for box, score, label, _ in zip(*session.run(None, inputs), strict=True):
             if score > about["thresholds"][name := about["classes"][label]]:

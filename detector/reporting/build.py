@@ -168,8 +168,9 @@ def training_sections(
     if curves := read_curves(folder):
         sections.append(curves_section(curves))
     run_info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
-    name, recipe = recipe_of(run, student=folder != run)
-    values = {"changes": differing_keys(recipe, cfg), "recipe": name, "facts": facts(metrics, run_info)}
+    name, recipe = recipe_of(run)
+    changes = differing_keys(recipe, cfg, run, student=folder != run)
+    values = {"changes": changes, "recipe": name, "facts": facts(metrics, run_info)}
     return [*sections, Section("Run", render("run", **values))]
 
 

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from detector.config import KEYS, Settings, load_cfg
-from detector.self_training.self_train import student_cfg
 from detector.utils.config_files import find_config, run_folder
 from detector.utils.errors import UserError
 from detector.utils.files import read_json
 
 
-def recipe_of(run: Path, *, student: bool) -> tuple[str, dict[str, Any]]:
+def recipe_of(run: Path) -> tuple[str, dict[str, Any]]:
     """The config that the command which trained a run names, and the values of its keys.
 
     If there is none, or it is gone, the defaults of the package.
-
-    Args:
-        student: the values are those that self-training derives from it.
     """
     info = run / "run.json"
     command = str(read_json(info).get("command", "")) if info.is_file() else ""
@@ -30,14 +26,25 @@ def recipe_of(run: Path, *, student: bool) -> tuple[str, dict[str, Any]]:
         with suppress(UserError, OSError, ValueError):  # no config, or one that is gone or was changed since
             file = find_config(word)
             if file.is_file() and file.suffix in (".yaml", ".yml") and run_folder(file) is None:
-                cfg = load_cfg(file)
-                return file.name, (student_cfg(cfg) if student else cfg).values()
+                return file.name, load_cfg(file).values()
     return "the defaults", {key: declared.default for key, declared in KEYS.items()}
 
 
-def differing_keys(recipe: Mapping[str, Any], cfg: Settings) -> dict[str, tuple[object, object]]:
-    """The value in the recipe and in the config of every key for which they differ."""
+def differing_keys(
+    recipe: Mapping[str, Any], cfg: Settings, run: Path, *, student: bool
+) -> dict[str, tuple[object, object]]:
+    """The value in the recipe and in the config of every key for which they differ.
+
+    Args:
+        cfg: of the detector that the page is about.
+        student: it is one, whose keys SOLVER are those of SELF_TRAIN: those of the weak detector in `run` are
+            compared instead, as the recipe means them.
+    """
     values = cfg.values()
+    if student:
+        weak = run / "config.yaml"
+        solver = load_cfg(weak).values() if weak.is_file() else recipe
+        values |= {key: solver[key] for key in values if key.startswith("SOLVER.")}
     return {key: (recipe[key], value) for key, value in values.items() if value != recipe[key]}
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from detector.config import Settings, check_resumable, load_cfg, with_values
 from detector.data.build import build_training_set, draw_factors, name_classes
 from detector.engine.build import wants_coco_metrics
-from detector.engine.checkpoint import how_to_make
 from detector.engine.resuming import list_checkpoints
 from detector.engine.run_folder import hint_at_resume, refuse_earlier_run, start_run
 from detector.self_training.pseudo_boxes import check_origin, find_pseudo_boxes
 from detector.self_training.student import StudentRun, train_detector, train_with_teacher
+from detector.utils.config_files import how_to_make
 from detector.utils.distributed import (
     find_device,
     gather,
@@ -47,16 +47,24 @@ def self_train(config_file: str, overrides: Sequence[str], weights: Sequence[str
     with process_group(find_device(cfg.device), max(cfg.distributed.timeout, 3600.0)), ExitStack() as stack:
         with sync_errors():
             resume = resume or restarts() > 0
-            refuse_earlier_run(folder, resume)
-            found = [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
-            if found and not resume:
-                raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
+            refuse_begun(folder, resume)
             for path in paths:
-                if not found and not path.is_file():
+                if not _found_boxes(folder) and not path.is_file():
                     raise FileNotFoundError(f"checkpoint {path} does not exist; {how_to_make(path)}")
             stack.enter_context(folder_lock(cfg.output_dir))
         _self_train(cfg, folder, paths)
     return folder.parent
+
+
+def refuse_begun(folder: Path, resume: bool) -> None:
+    """Raise UserError if a folder holds a self-training that is not to be resumed."""
+    refuse_earlier_run(folder, resume)
+    if _found_boxes(folder) and not resume:
+        raise UserError(f"{folder} holds pseudo boxes: add --resume to continue it, or remove it")
+
+
+def _found_boxes(folder: Path) -> list[Path]:
+    return [*folder.glob("pseudo"), *folder.glob("round_*/pseudo")]
 
 
 def _self_train(cfg: Settings, folder: Path, weights: Sequence[Path]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -43,8 +44,8 @@ def find_config(path: str | Path, folder: Path = _HERE) -> Path:
         return file / "config.yaml"
     if os.path.isdir(file) and file.suffix not in _SUFFIXES:
         raise ConfigError(
-            f"{file} is a folder without config.yaml: train first, or name a config file or a recipe; "
-            "for a folder of pictures `detector init` writes one"
+            f"{file} is a folder without config.yaml{nearest(file)}: train first, or name a config or "
+            "a recipe; for a folder of pictures `detector init` writes one"
         )
     if os.path.exists(file) or file.suffix in _SUFFIXES:
         return file
@@ -58,6 +59,19 @@ def find_config(path: str | Path, folder: Path = _HERE) -> Path:
         alike = ", ".join(get_close_matches(name, names, n=3, cutoff=0))
         raise ConfigError(f"there is no file or recipe {name[:200]}; the nearest recipes are {alike}")
     return recipes_folder() / f"{name}.yaml"
+
+
+def how_to_make(path: Path, otherwise: str = "train first, or name another file") -> str:
+    """What to do where the checkpoint `path` is missing: resume an interrupted training, or `otherwise`."""
+    folder = path.parent
+    if path.name != "model_final.pt" or not any((folder / "checkpoints").glob("[!.]*.pt")):
+        return otherwise
+    command = ("self-train", folder.parent) if folder.name == "self_train" else ("train", folder)
+    resume = shlex.join(["detector", *map(str, command), "--resume"])
+    return (
+        f"its training has not finished: if it was interrupted, {resume} continues it; a file of "
+        f"{folder / 'checkpoints'} may be named, too"
+    )
 
 
 def nearest(path: Path) -> str:

@@ -19,6 +19,10 @@ def folder(tmp_path, monkeypatch):
     for run in ("zoo_quick", "photos", "empty_quick"):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "config.yaml").write_text("{}\n")
+        (tmp_path / "runs" / run / "model_final.pt").touch()
+    (tmp_path / "runs" / "begun" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / "begun" / "config.yaml").write_text("OUTPUT_DIR: runs/begun\n")
+    (tmp_path / "runs" / "begun" / "checkpoints" / "000040.pt").touch()
     (tmp_path / "zoo.yaml").write_text("OUTPUT_DIR: runs/zoo\n")
     (tmp_path / "zoo").mkdir()  # its tables
     (tmp_path / "pictures").mkdir()
@@ -50,7 +54,27 @@ MISTAKES = [
     ("train zoo.yaml SOLVER.MAX_ITR 3", "there is no key SOLVER.MAX_ITR"),
     ("train SOLVER.MAX_ITER 40 zoo.yaml", "before its keys: detector train zoo.yaml SOLVER.MAX_ITER 40"),
     ("train SOLVER.MAX_ITER=40", "before its keys: detector train CONFIG SOLVER.MAX_ITER=40"),
-    ("train zoo.yaml --quik", "unrecognized arguments: --quik"),
+    ("train zoo.yaml --quik", "there is no option --quik (did you mean --quick?)"),
+    ("train zoo.yaml \N{EM DASH}quick", "begins with a long dash, expected two short ones: --quick"),
+    ("train zoo.yaml --solver.max_iter 3", "here it is the key SOLVER.MAX_ITER, written without --"),
+    ("train zoo.yaml quick", "quick is an option, written --quick"),
+    ("train zoo.yaml to detector", "to is an option, written --to"),
+    ("train runs/photos zoo.yaml", "zoo.yaml follows the config runs/photos, expected one config"),
+    ("train pictures", "expected a config, which this writes: detector init pictures"),
+    ("train zoo", "zoo is a folder without config.yaml (did you mean zoo.yaml?)"),
+    (
+        "test runs/begun",
+        "training has not finished: if it was interrupted, detector train runs/begun --resume",
+    ),
+    (
+        "predict runs/begun pictures",
+        "runs/begun/model_final.pt does not exist; its training has not finished",
+    ),
+    ("export runs/begun --format onnx", "runs/begun/model_final.pt does not exist; its training has not"),
+    ("init Liste.csv pictures", "named with --labels: detector init pictures --labels Liste.csv"),
+    ("init pictures Liste.csv", "named with --labels: detector init pictures --labels Liste.csv"),
+    ("init pictures more", "not expected: more; detector init --help shows the arguments"),
+    ("export runs/photos pictures --format onnx", "not expected: pictures; detector export --help"),
     ("init picture", "picture is no folder of pictures (did you mean pictures?)"),
     ("init Liste.csv", "as in detector init FOLDER --labels Liste.csv"),
     ("review-import export.json --output o.json", "CORRECTED export.json does not exist"),

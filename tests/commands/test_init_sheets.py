@@ -118,7 +118,7 @@ def test_a_workbook_without_openpyxl(folder, capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["init", "data"]) == 2
     error = capsys.readouterr().err
-    assert "pip install openpyxl, or save the sheet as CSV UTF-8" in error
+    assert "pip install 'detector-wsod[excel]', or save the sheet as CSV UTF-8" in error
 
 
 def test_numbers_without_their_zeros(folder):
@@ -207,7 +207,7 @@ def test_labels_that_are_not_there_are_named_with_the_nearest_file(folder, capsy
     ("make", "told"),
     [
         (excel_pivot_with_totals, "left out as no pictures: 'Gesamtergebnis, "),
-        (excel_pivot_with_totals, "numbers such as 2 in 'crack' are taken for counts of objects"),
+        (excel_pivot_with_totals, "numbers such as 2 in 'crack', 'rust' are taken for counts of objects"),
         (paths_of_windows_between_a_title_and_a_sum, "'Summe: 16 Bilder, 24' (line 21), 'Stand: 3.5.2024'"),
         (google_sheets_with_boxes_to_tick, "not read: Reviewed, Photographer"),
         (airtable_with_attachments, "labels in 'What'; not read: Name, Assignee, Done"),
@@ -268,3 +268,272 @@ def test_a_class_without_a_name_of_a_picture_is_no_sum(folder, capsys):
     Path("t.csv").write_text(text_of([["file", "crack", "rust"], *rows[:-1], ["", "1", "0"]]))
     assert main(["init", "data", "--labels", "t.csv"]) == 2
     assert "1 line: no picture is named: ',1,0' (line 17)" in capsys.readouterr().err
+
+
+def shifted(every):
+    """The first tag of each picture, of which every n-th is another one."""
+    tags = [each[0] if each else "dent" for each in TAGS]
+    return [tags[i - 1] if i % every == 0 else tag for i, tag in enumerate(tags)]
+
+
+@pytest.mark.parametrize(
+    ("title", "every", "empty", "told"),
+    [
+        (
+            "label_corrected",
+            5,
+            False,
+            "'label' is read, not 'label_corrected', which differs in 2 lines; if that",
+        ),
+        ("final", 5, True, "add --label-column final; fill its 14 empty cells first"),
+    ],
+)
+def test_which_of_two_columns_of_labels_is_read_is_told(folder, capsys, title, every, empty, told):
+    tags, others = shifted(100), shifted(every)
+    if empty:
+        others = [new if new != old else "" for old, new in beside(tags, others)]
+    Path("t.csv").write_text(text_of([["file", "label", title], *beside(BASES, tags, others)]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert told in capsys.readouterr().err
+    assert main(["init", "data", "--labels", "t.csv", "--output", "n.yaml", "--label-column", title]) == 0
+    assert "is read, not" not in capsys.readouterr().err  # the user has chosen
+
+
+def test_scores_beside_labels_are_told(folder, capsys):
+    scores = [f"0.{50 + i}" for i in range(16)]
+    rows = [["file", "label", "confidence"], *beside(BASES, shifted(100), scores)]
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert "'confidence', from 0.50 to 0.65, is not read: leave out the lines" in capsys.readouterr().err
+
+
+def test_answers_of_several_people_that_differ_are_told(folder, capsys):
+    answers = [*beside(BASES, shifted(100)), *beside(BASES, shifted(5))]
+    yes = [[base, tag == "crack", tag != "crack"] for base, tag in answers]
+    for number, rows in enumerate(
+        [
+            [["file", "label"], *answers],
+            [["file", "crack", "other"], *yes],
+            [["file", "label"], *answers[:16] * 2],
+        ]
+    ):
+        Path("t.csv").write_text(text_of(rows))
+        assert main(["init", "data", "--labels", "t.csv", "--output", f"{number}.yaml"]) == 0
+        error = capsys.readouterr().err
+        assert ("differ, such as those of" in error) == (number < 2)  # people who agree need no vote
+        if number == 0:
+            assert "the lines of 2 pictures differ" in error
+            assert "a picture gets the labels of all its lines" in error
+
+
+def test_lines_of_one_label_each_are_no_answers(folder, capsys):
+    lines = [[base, tag] for base, tags in beside(BASES, TAGS) for tag in tags or [""]]
+    Path("t.csv").write_text(text_of([["file", "label"], *lines]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert "differ, such as" not in capsys.readouterr().err
+
+
+TEXTS = [f"a {tag} seen at place {i} of the belt" for i, tag in enumerate(shifted(100))]
+NUMBERS = [[f"0.{i + j}" for j in range(2)] for i in range(16)]
+COVER = [["r", "2a"], ["+", ""]] * 8
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "told"),
+    [
+        (["description"], [[text] for text in TEXTS], "'description' has texts such as 'a dent seen at"),
+        (
+            ["label"],
+            [[text] for text in TEXTS],
+            "expected names of classes, each of which several pictures show",
+        ),
+        (["crack", "rust"], NUMBERS, "scores or codes such as '0.10' in 'crack', 'rust' do not say"),
+        (["Poa annua", "Poa alpina"], COVER, "in 'Poa annua', 'Poa alpina' do not say which classes"),
+        (["width", "height"], [["32", "24"]] * 16, "none of its columns has classes"),
+        (
+            ["comment_no", "comment"],
+            [[f"{i % 2}", text] for i, text in enumerate(TEXTS)],
+            "'comment' has texts such as",
+        ),
+        (
+            ["date", "camera"],
+            [[f"2024-01-{i:02}", "c1"] for i in range(1, 17)],
+            "none of its columns has classes",
+        ),
+    ],
+)
+def test_a_table_without_names_of_classes_is_refused_with_advice(folder, capsys, header, rows, told):
+    Path("t.csv").write_text(text_of([["file", *header], *([b, *row] for b, row in beside(BASES, rows))]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def crosses(rare="x", header=("photo", "crack", "rust", "dent")):
+    """A cross for each class, and two of a rare one."""
+    marks = [[*row, {3: rare, 7: "x"}.get(i, "")] for i, row in enumerate(flags("x", ""))]
+    return [[*header], *([base, *row] for base, row in beside(BASES, marks))]
+
+
+def long_form(title, yes, no):
+    """A line for each picture and class, with whether it is shown."""
+    lines = [
+        [base, label, yes if label in tags else no]
+        for base, tags in beside(BASES, TAGS)
+        for label in ("crack", "rust")
+    ]
+    return [["filename", "label", title], *lines]
+
+
+TITLES = [["Inspection 2023", "", "", ""], ["by: A. Berg", "", "as of: 12 Nov", ""], [""] * 4]
+ALSO = {BASES[i]: {"dent"} | EXPECTED[BASES[i]] for i in (3, 7)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (crosses(), EXPECTED | ALSO),
+        ([*crosses(), ["Sum", "8", "8", "2"]], EXPECTED | ALSO),  # which is no answer of a rare class
+        ([*TITLES, *crosses()], EXPECTED | ALSO),
+        (
+            [["photo", "crack", "rust"], *([b, *f] for b, f in beside(BASES, flags("present", "absent")))],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [
+                [base, *(c if c in tags else "" for c in ("crack", "rust"))]
+                for base, tags in beside(BASES, TAGS)
+            ],
+            EXPECTED,
+        ),
+        (long_form("present", "yes", "no"), EXPECTED),
+        (long_form("Anzahl", "3", "0"), EXPECTED),
+        (
+            [["file", "class", "order", "common_name"]]
+            + [[base, "Aves", "Gruiformes", "coot"] for base in BASES[:8]]
+            + [[base, "Aves", "Anseriformes", "mute swan"] for base in BASES[8:]],
+            {base: {"coot" if i < 8 else "mute swan"} for i, base in enumerate(BASES)},
+        ),
+        (
+            [["file", "tags"], *([base, ";".join(tags) or "\\N"] for base, tags in beside(BASES, TAGS))],
+            EXPECTED,
+        ),
+    ],
+    ids=[
+        "crosses",
+        "sum",
+        "titles",
+        "present",
+        "own name",
+        "present yes",
+        "count 0",
+        "ranks",
+        "null of Postgres",
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_answers_in_other_forms_are_read(folder, rows, expected):
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == expected
+
+
+def test_a_folder_in_a_column_of_its_own_is_before_the_names(folder):
+    for i, name in enumerate(PICTURES):
+        place = folder / f"Station{i % 2}" / "100EK"
+        place.mkdir(parents=True, exist_ok=True)
+        (folder / name).rename(place / f"IMG_{i // 2}.jpg")
+    rows = [[f"IMG_{i // 2}.jpg", f"Station{i % 2}\\100EK", ";".join(t)] for i, t in enumerate(TAGS)]
+    Path("t.csv").write_text(text_of([["File", "RelativePath", "Species"], *rows]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    rows = [row for split in ("train", "val") for row in read_table(Path(f"mine/{split}.jsonl"))[0]]
+    assert {picture_name(row.file): row.labels for row in rows} == {
+        f"Station{i % 2}/100EK/IMG_{i // 2}.jpg": t for i, t in enumerate(TAGS)
+    }
+
+
+def test_a_number_names_the_picture_alone_in_its_folder(folder):
+    for i, name in enumerate(PICTURES):
+        place = folder / f"{4000 + i}"
+        place.mkdir()
+        (folder / name).rename(place / "medium.jpg")
+    rows = [["photo_id", "taxon_name"], *([f"{4000 + i}", ";".join(t)] for i, t in enumerate(TAGS))]
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    rows = [row for split in ("train", "val") for row in read_table(Path(f"mine/{split}.jsonl"))[0]]
+    assert {picture_name(row.file): row.labels for row in rows} == {
+        f"{4000 + i}/medium.jpg": t for i, t in enumerate(TAGS)
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (crosses("x (behind)"), "'x (behind)' in 'dent' (line 5)"),
+        (long_form("answer", "yes", "no"), "every picture shows all 2 classes"),
+        (
+            [["file", "label"], *beside(BASES, ["yes", "no"] * 8)],
+            "'label' has no, yes alone, which are no classes",
+        ),
+        (
+            [["Art", *BASES], ["crack", *["r"] * 16]],
+            "its first line names 16 pictures, expected a line for each",
+        ),
+        (
+            [["file", "cover"], *beside(BASES, ["30 %", "0,5 %"] * 8)],
+            "scores or codes such as '0,5 %' in 'cover'",
+        ),
+        (
+            [["photo", "crack"], *beside(BASES, ["x", "?", ""] * 5 + [""])],
+            "5 cells such as '?': whether the picture",
+        ),
+        (
+            [["file", "label", "correct (y/n)"], *beside(BASES, shifted(100), ["y", "n"] * 8)],
+            "'correct (y/n)' is not read: 8 lines with 'n' count like all others",
+        ),
+        (
+            [["file", "species"], *beside(BASES, ["oak", "to be checked"] * 8)],
+            "to be checked will be learned",
+        ),
+    ],
+)
+def test_answers_that_may_be_lost_are_told(folder, capsys, rows, told):
+    Path("t.csv").write_text(text_of(rows))
+    main(["init", "data", "--labels", "t.csv"])
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "told"),
+    [
+        ([["file", "label"]], [], "t.csv has a header, 'file, label', and no line below it"),
+        (
+            [["file", "label"], *beside(BASES, STEMS)],
+            [],
+            "each label, such as 'Fläche 00', is that of one alone",
+        ),
+        (
+            [["file", "a", "b"], *([base, *row] for base, row in beside(BASES, COVER))],
+            ["--label-column", "a", "--label-column", "b"],
+            "codes such as",
+        ),
+    ],
+)
+def test_tables_from_which_nothing_can_be_learned(folder, capsys, rows, words, told):
+    Path("t.csv").write_text(text_of(rows))
+    assert main(["init", "data", "--labels", "t.csv", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_label_that_is_a_word_of_headers_is_no_header(folder):
+    Path("t.csv").write_text(text_of([*beside(BASES, ["defect", "rust"] * 8)]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {"defect", "rust"}
+
+
+def test_no_class_means_the_label_that_is_written_so(folder):
+    Path("t.csv").write_text(text_of([["file", "grade"], *beside(BASES, ["A+", "A-", "A", "B"] * 4)]))
+    assert main(["init", "data", "--labels", "t.csv", "--no-class", "A-"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {"A+", "A", "B"}
+    assert main(["init", "data", "--labels", "t.csv", "--no-class", "b", "--output", "b.yaml"]) == 0
+    assert {label for row in written(Path("b")).values() for label in row.labels} == {"A+", "A-", "A"}

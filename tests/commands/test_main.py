@@ -11,7 +11,7 @@ import torch
 
 import detector
 from detector.commands import arguments
-from detector.commands.main import COMMANDS, GROUPS, main
+from detector.commands.main import _OTHER_NAMES, COMMANDS, GROUPS, main
 from detector.config import KEYS, load_cfg
 from detector.data.proposals.search import Mode
 from detector.utils import config_files
@@ -39,9 +39,34 @@ def test_without_a_command_all_are_listed(capsys):
     assert main([]) == 2
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in COMMANDS)
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == listed
     with pytest.raises(SystemExit):
-        main(["trian"])
-    assert "trian" in capsys.readouterr().err
+        main(["help", "train"])
+    assert capsys.readouterr().out.startswith("usage: detector train")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("trian zoo.yaml", "there is no command trian (did you mean train?)"),
+        ("Predict", "there is no command Predict (did you mean predict?)"),
+        ("val runs/zoo", "there is no command val (did you mean test?)"),
+        ("zzz", "there is no command zzz; detector --help lists all"),
+        ("zoo.yaml train --quick", "the command comes first: detector train zoo.yaml --quick"),
+        ("--quick train zoo.yaml", "the command comes first: detector train --quick zoo.yaml"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_nearest(words, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_other_names_stand_for_commands():
+    assert {*_OTHER_NAMES.values()} <= {*COMMANDS}
+    assert not {*_OTHER_NAMES} & {*COMMANDS}
 
 
 def test_what_may_be_left_out_is_not_called_missing(capsys):

@@ -16,7 +16,7 @@ from detector.commands.main import main
 from detector.commands.propose import make_proposals
 from detector.config import Settings, dump_cfg, load_cfg
 from detector.self_training.faster_rcnn import FasterRCNN
-from detector.utils.errors import ConfigError
+from detector.utils.errors import ConfigError, UserError
 
 SLOW = ("SOLVER.BACKBONE_LR_FACTOR", "0.2")
 STAGES = ("propose", "train", "test", "self-train", "report")
@@ -112,6 +112,22 @@ def test_a_run_of_another_config_is_not_continued(words, tmp_path) -> None:
     detector.train(CONFIG, words)
     with pytest.raises(ConfigError, match=r"SEED: 0 -> 1"):
         stages.run_stages(CONFIG, [*words, "SEED", "1"])
+
+
+def test_changed_tags_of_a_training_that_has_begun_are_refused_before_anything_is_timed(
+    words, tmp_path, timed, capsys
+) -> None:
+    make_proposals(config_file=CONFIG, overrides=words, workers=1)
+    detector.train(CONFIG, words)
+    (tmp_path / "run" / "model_final.pt").unlink()  # as if it was stopped after its last checkpoint
+    image = (tmp_path / "toybox" / "ImageSets" / "Main" / "trainval.txt").read_text().split()[0]
+    annotation = tmp_path / "toybox" / "Annotations" / f"{image}.xml"
+    text = annotation.read_text()
+    shown = re.findall(r"<name>(\w+)</name>", text)[0]
+    annotation.write_text(text.replace(shown, "robot" if shown != "robot" else "bird"))
+    with pytest.raises(UserError, match="began with other data: tags"):
+        stages.run_stages(CONFIG, words)
+    assert not timed
 
 
 def test_keys_that_come_too_late_are_named(words, capsys) -> None:

@@ -127,13 +127,18 @@ def test_selective_search_finds_the_objects(scenes):
     assert np.mean(np.array(best) >= 0.5) >= 0.9
 
 
+def test_some_of_the_classes_alone_are_drawn():
+    scenes = [draw_scene(np.random.default_rng(seed), ("car", "house", "robot")) for seed in range(6)]
+    assert {thing.label for _, things in scenes for thing in things} == {"car", "house", "robot"}
+
+
 def test_an_interrupted_drawing_leaves_no_data_set(tmp_path, monkeypatch):
     write_image = toybox.write_image
 
-    def interrupted(root, image_id, seed):
+    def interrupted(root, image_id, *others):
         if image_id == "000002":
             raise KeyboardInterrupt
-        write_image(root, image_id, seed)
+        write_image(root, image_id, *others)
 
     monkeypatch.setattr(toybox, "write_image", interrupted)
     with pytest.raises(KeyboardInterrupt):

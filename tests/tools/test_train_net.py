@@ -96,7 +96,7 @@ def test_resuming_continues_to_the_same_bits(train_net, tmp_path, keys, capsys):
     (folder / "checkpoints" / "000004.pt").unlink()
     # Other processes read the images: that must not matter either.
     assert train_net(*keys.split(), "DATASETS.WORKERS", "1", "--resume") == 0
-    assert "resuming from" in capsys.readouterr().err
+    assert re.search(r"resuming from \S+, after step 2 of 4", capsys.readouterr().err)
     resumed = final_weights(folder)
     assert resumed.keys() == whole.keys()
     assert all(resumed[name].equal(value) for name, value in whole.items())

@@ -199,8 +199,8 @@ def _read_excel(path: Path) -> list[SheetRow]:
     """The rows of the first sheet of a workbook that has any."""
     if importlib.util.find_spec("openpyxl") is None:
         raise MissingPackage(
-            f"{path} is a file of Excel, which openpyxl reads: pip install openpyxl, or save the "
-            "sheet as CSV UTF-8 and pass that"
+            f"{path} is a file of Excel, which openpyxl reads: pip install 'detector-wsod[excel]', or "
+            "save the sheet as CSV UTF-8 and pass that"
         )
     import openpyxl
 

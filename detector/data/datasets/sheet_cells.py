@@ -9,7 +9,9 @@ from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sources.splits import split_of
 
 _MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
+_COVER = re.compile(r"[r+.]|[1-5][abm]?")
 _AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
+_PERCENT = re.compile(r"[<>~]?\s*\d+([.,]\d+)?\s*%")
 
 
 def flag(cell: str) -> bool | None:
@@ -47,12 +49,32 @@ def are_tags(cells: Sequence[str]) -> bool:
     return len(parts) > 1.05 * len(filled) and are_repeated_words(parts)
 
 
-def are_flags(cells: Sequence[str]) -> bool:
+def marks(cells: Sequence[str], header: str) -> list[str]:
+    """The cells of the column of a class; those with the name of the class, beside empty ones, say yes."""
+    key = header_key(header)
+    return ["x" if cell and key and header_key(cell) == key else cell for cell in cells]
+
+
+def are_flags(cells: Sequence[str], mostly: float = _MOSTLY) -> bool:
+    """Whether cells say yes or no; `mostly` is the share of those that do of those that are not empty."""
     found = [cell.casefold() for cell in cells if cell]
     known = sum(cell in YES or cell in NO or cell in MAYBE for cell in found)
-    return known >= _MOSTLY * len(found) and any(
+    return known >= mostly * len(found) and any(
         cell in YES or cell in ("0", "0.0", "false") for cell in found
     )
+
+
+def are_scores(cells: Sequence[str]) -> bool:
+    """Whether a column has numbers with fractions, or codes of cover such as + and 2a of Braun-Blanquet."""
+    filled = [cell for cell in cells if cell]
+    codes = [cell for cell in filled if _COVER.fullmatch(cell)]
+    of_cover = len(codes) == len(filled) and not all(map(str.isdecimal, filled))
+    fractions = are_numbers(filled) and not all(map(_is_whole, filled))
+    return bool(filled) and (of_cover or fractions or all(map(_PERCENT.fullmatch, filled)))
+
+
+def _is_whole(cell: str) -> bool:
+    return number(cell).is_integer()
 
 
 def are_alike(cells: Sequence[str]) -> bool:

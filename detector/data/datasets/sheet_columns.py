@@ -3,7 +3,6 @@
 Cells count more than headers: a column holds pictures if its cells are names of existing files.
 """
 
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,30 +10,26 @@ from typing import NamedTuple
 
 from detector.data.datasets.sheet import SheetRow, columns_of
 from detector.data.datasets.sheet_cells import (
-    are_alike,
-    are_counts,
     are_flags,
     are_numbers,
-    are_repeated_words,
+    are_scores,
     are_splits,
-    are_tags,
     flag,
     is_file_name,
-    is_index,
     number,
 )
+from detector.data.datasets.sheet_label_columns import find_label_columns, is_class
 from detector.data.datasets.sheet_words import (
     CONFIRMED,
     CORNER_AND_SIZE,
     CORNERS,
+    FOLDERS,
     LABELS,
     PICTURE,
     PIVOT,
     UNKNOWN,
     header_key,
     is_about,
-    is_no_class,
-    words_of,
 )
 from detector.data.sources.splits import find_split_column
 from detector.utils.errors import DataError, shortened
@@ -59,6 +54,7 @@ class Columns(NamedTuple):
     first: int  # the first row below the header; 0: there is none
     header: tuple[str, ...]  # of each column, "" without one
     picture: int
+    folder: int | None  # what the names in `picture` are in
     labels: tuple[int, ...]  # names of classes
     classes: tuple[int, ...]  # 0 or 1, or another of YES and NO, for the class of the header
     unknown: int | None
@@ -66,18 +62,23 @@ class Columns(NamedTuple):
     split: int | None
     boxes: tuple[int, ...]  # four columns, or none
     boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
-    left_out: tuple[str, ...]  # headers
+    left_out: tuple[int, ...]
 
     def describe(self) -> str:
         """Which columns are read, for the user."""
-        what = [("pictures", [self.picture]), ("labels", self.labels), ("a class each", self.classes)]
+        what = [
+            ("pictures", [self.picture, *([self.folder] if self.folder is not None else [])]),
+            ("labels", self.labels),
+            ("a class each", self.classes),
+        ]
         what += [("unknown labels", [self.unknown] if self.unknown is not None else [])]
-        what += [("1 or 0 for them", [self.confirmed] if self.confirmed is not None else [])]
+        what += [("whether they are shown", [self.confirmed] if self.confirmed is not None else [])]
         what += [("split", [self.split] if self.split is not None else []), ("boxes", self.boxes)]
+        left_out = [self.header[i] or self.title(i) for i in self.left_out]
         told = [
             f"{name} in {shortened([self.title(i) for i in numbers], 6)}" for name, numbers in what if numbers
         ]
-        return "; ".join([*told, *([f"not read: {shortened(self.left_out, 6)}"] if self.left_out else [])])
+        return "; ".join([*told, *([f"not read: {shortened(left_out, 6)}"] if left_out else [])])
 
     def title(self, column: int) -> str:
         return repr(self.header[column]) if self.header[column] else f"column {column + 1}"
@@ -102,11 +103,18 @@ def find_columns(
     titles = _count_titles(rows, is_picture)
     columns = columns_of(rows[titles:])
     header = tuple(column[0] for column in columns)
+    if (count := sum(map(is_picture, filter(None, header)))) > max(2, len(header) / 2):
+        raise DataError(
+            f"{path}: its first line names {count} pictures, expected a line for each picture: transpose the "
+            "table, in Excel by Paste Special, Transpose"
+        )
     keys = [header_key(cell) for cell in header]
     is_header = not any(map(is_file_name, header)) and (
         any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
     )
     first = 1 if is_header and len(columns[0]) > 1 else 0
+    if is_header and not first and any(key in (*PICTURE, *LABELS) for key in keys):
+        raise DataError(f"{path} has a header, {', '.join(header)!r}, and no line below it")
     header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
     below = [column[first:] for column in columns]
     split = find_split_column(header)
@@ -118,20 +126,20 @@ def find_columns(
         below = [column[1:] for column in below]
     unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
     boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
+    names = [*enumerate(below[picture][:_SAMPLE])]
+    folders = (i for i, key in enumerate(keys) if key in FOLDERS and i != picture)
+    folder = next((i for i in folders if any(is_picture(f"{below[i][k]}/{name}") for k, name in names)), None)
     taken = {picture, split, unknown, *boxes}
     rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
     labels, classes = _label_columns(rest, below, header, keys, path, named)
-    zeros = (
-        i
-        for i in rest
-        if keys[i] in CONFIRMED and {*below[i]} <= {"0", "1", "0.0", "1.0"} and {*below[i]} & {"0", "0.0"}
-    )
-    confirmed = next(zeros, None) if len(labels) == 1 else None
-    left_out = [header[i] or f"column {i + 1}" for i in rest if i not in (*labels, *classes, confirmed)]
+    denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
+    confirmed = next(denying, None) if len(labels) == 1 else None
+    left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
     return Columns(
         first=titles + first,
         header=header,
         picture=picture,
+        folder=folder,
         labels=tuple(labels),
         classes=tuple(classes),
         unknown=unknown,
@@ -163,19 +171,15 @@ def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -
     for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
         if keys & {*PICTURE} and keys & {*LABELS}:
             return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
+    data = next((i for i, cells in enumerate(filled[:_PREAMBLE]) if any(map(is_picture, cells))), 0)
+    if data > 1 and len(filled[data - 1]) > max(map(len, filled[: data - 1])):
+        return data - 1  # the header is above the first picture, below titles of several cells
     if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
         return 0
     for above, (first, *others) in enumerate(filled):
         if others or header_key(first) in PICTURE or is_file_name(first) or is_picture(first):
             return above
     return 0
-
-
-def allows_several(header: str) -> bool:
-    """Whether a header allows several names in a cell: a plural such as "tags", or no header."""
-    return not header or header_key(header).endswith(
-        ("s", "wörter", "worte", "klassen", "etiketten", "теги", "метки")
-    )
 
 
 def _find_pictures(
@@ -253,18 +257,40 @@ def _label_columns(
     """The columns of class names, and the columns of one class each."""
     if named.labels:
         own = [i for name in named.labels for i in _column(name, header, below, path)]
-        classes = [i for i in own if _is_class(below[i], keys[i])]
+        if len(own) > 1:
+            _refuse_scores(own, header, below, path)
+        classes = [i for i in own if is_class(below[i], keys[i])]
         return [i for i in own if i not in classes], classes
-    labels, classes, candidates = _find_labels(rest, below, header, keys)
+    labels, classes, candidates = find_label_columns(rest, below, header, keys)
     if labels or classes:
         return labels, classes
+    if not candidates:
+        _refuse_scores([i for i in rest if not is_about(header[i])], header, below, path)
+    columns = _shown(header, below)
+    if not candidates:
+        raise DataError(
+            f"{path}: none of its columns has classes ({columns}). Expected one with their names, cat;dog "
+            "for two of them, or one for each class, with 0 and 1, or x and nothing; --label-column HEADER "
+            "names one that was not recognized"
+        )
     may = " or ".join(repr(_name(i, header)) for i in candidates[:4])
-    example = shlex.quote(_name(candidates[0], header)) if candidates else "HEADER"
+    example = shlex.quote(_name(candidates[0], header))
     raise DataError(
-        f"{path}: which of its columns has the classes is not clear ({_shown(header, below)}). "
-        f"{f'It may be {may}: name' if may else 'Name'} it, as in --label-column {example}, once for each of "
-        "several; columns of one class each have 0 and 1, or x and nothing"
+        f"{path}: which of its columns has the classes is not clear ({columns}). It may be {may}: name it, "
+        f"as in --label-column {example}, once for each of several; columns of one class each have 0 and 1, "
+        "or x and nothing"
     )
+
+
+def _refuse_scores(
+    columns: Sequence[int], header: Sequence[str], below: Sequence[Sequence[str]], path: Path
+) -> None:
+    if scores := [i for i in columns if header[i] and are_scores(below[i])]:
+        cell, titles = max(below[scores[0]], key=len), shortened([repr(header[i]) for i in scores], 4)
+        raise DataError(
+            f"{path}: scores or codes such as {cell!r} in {titles} do not say which classes a picture shows: "
+            "write 1 where it shows the class, else 0"
+        )
 
 
 def _column(name: str, header: Sequence[str], below: Sequence[Sequence[str]], path: Path) -> list[int]:
@@ -296,47 +322,10 @@ def _second_header(
     return tuple(low or high for low, high in zip(second, header, strict=True))
 
 
-def _find_labels(
-    rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
-) -> tuple[list[int], list[int], list[int]]:
-    """The columns of class names, and of one class each; where there are none, which may be them."""
-
-    def base(i: int) -> str:
-        return re.sub(r"\d+$", "", keys[i])  # of tag1 and tag2 both
-
-    flags = [i for i in rest if header[i] and are_flags(below[i])]
-    texts = [i for i in rest if i not in flags and not is_index(below[i], header[i])]
-    if known := [i for i in texts if base(i) in LABELS]:
-        # Of label and class_id the one with words counts.
-        words = [i for i in known if not are_numbers(below[i])] or known
-        best = min(map(base, words), key=LABELS.index)
-        return [i for i in words if base(i) == best], [], []
-    words = [i for i in texts if not are_numbers(below[i])]
-    words = [i for i in words if not is_about(header[i]) and not are_alike(below[i])] or words
-    tags = [i for i in words if are_tags(below[i])]
-    if len(flags) == 1 and keys[flags[0]] in LABELS:
-        return flags, [], []  # 0 and 1 are the names of two classes
-    counts = [i for i in texts if header[i] and not is_about(header[i]) and are_counts(below[i])]
-    classes = [i for i in rest if i in (*flags, *counts) and not is_no_class(header[i])]
-    alone = len(classes) == 1 and (len(tags) == 1 or (words and are_alike(below[classes[0]])))
-    if (flags or len(counts) > 1) and classes and not alone:
-        return [], classes, []
-    if not any(header):
-        return words or texts, [], []
-    # Of remarks, dates and classes only the last are words that come again and again.
-    again = [i for i in words if i in tags or are_repeated_words(below[i])]
-    told = [i for i in again if words_of(header[i]) & {*LABELS}]
-    for each in (words, told, tags, again):
-        if len({base(i) for i in each}) == 1:
-            return each, [], []
-    if len(texts) == 1:
-        return texts, [], []
-    return [], [], again or words
-
-
-def _is_class(cells: Sequence[str], its_key: str) -> bool:
-    """Whether a column has yes and no, or counts, of the class in its header."""
-    return its_key not in ("", *LABELS) and (are_flags(cells) or are_counts(cells))
+def _denies(cells: Sequence[str]) -> bool:
+    """Whether all cells say yes or no, or how many, and some say no."""
+    answers = [flag(cell) for cell in cells if cell]
+    return None not in answers and False in answers
 
 
 def _shown(header: Sequence[str], below: Sequence[Sequence[str]]) -> str:

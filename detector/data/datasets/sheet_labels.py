@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import combinations
 
-_NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "-", "[]", "{}", "()"}  # a cell of no label
+_NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "\\n", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _MARK = re.compile(r"^(?:[-*•·▪]\s+|#(?=[^\W\d]))")  # before each line of a list; of a hashtag

@@ -27,6 +27,16 @@ def _is_remark(row: SheetRow) -> bool:
     return mark[:1] == "#" and len(mark) > 1 and not (keys[0] in PICTURE and {*keys} & {*LABELS})
 
 
+def without_sums(rows: Sequence[SheetRow]) -> list[SheetRow]:
+    """The rows without sums, such as Total,8,12, which in the column of a class are neither yes nor no."""
+
+    def is_sum(row: SheetRow) -> bool:
+        name, *others = filter(None, row.cells)
+        return bool(words_of(name) & TOTALS) and all(map(str.isdecimal, others))
+
+    return [*rows[:1], *(row for row in rows[1:] if not is_sum(row))]
+
+
 def fill_names(
     rows: Sequence[SheetRow], picture: int, labels: Sequence[int]
 ) -> tuple[list[SheetRow], list[str]]:

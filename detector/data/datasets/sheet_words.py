@@ -38,8 +38,9 @@ NOTHING = {
     *_words("""
     none noneofthese noneoftheabove noneofthem nothing nolabel nolabels notag notags noclass noobject
     noobjects null nan na nil nichts nichtsdavon keine keiner keines keins keinedavon keinerdavon
-    keinesdavon keinsdavon keintier noanimal noanimals aucun aucune rien ninguno ninguna nada nessuno
-    nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
+    keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
+    aucun aucune rien
+    ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
 """)
 }
 # Labels that may say so, or that nobody knows, and may as well be classes.
@@ -48,11 +49,25 @@ DOUBTFUL = {
     empty blank leer leere vide vacío vacio vuoto vazio background hintergrund fond fondo negative
     negatives negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro
     unknown unsure unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu
+    unclassified unlabeled unlabelled notlabeled notlabelled tobechecked tocheck todo tbd pending
+    unidentifiable unbestimmt
     ok okay io good gut normal nodefect nodefects defectfree fehlerfrei keinfehler
 """)
 }
 UNKNOWN = ("unknown", "unsure", "unbekannt")
-CONFIRMED = ("confidence", "verified", "present", "value")  # beside a class in each line, as of Open Images
+# Beside a class in each line: whether the picture shows it, as of Open Images, or how many were counted.
+CONFIRMED = _words("""
+    confidence present presence value shown visible detected count counts number anzahl nombre
+    abundance individualcount cantidad aantal
+""")
+FOLDERS = _words("""
+    relativepath relpath folder foldername subfolder dir dirname directory ordner unterordner verzeichnis
+    dossier carpeta cartella pasta
+""")
+# Beside these, `class` is a rank such as Mammalia, and `species` may be the second word of a name.
+RANKS = {*_words("kingdom phylum order family genus")}
+NAMES_OF_SPECIES = _words("commonname scientificname taxonname vernacularname")
+SCORES = _words("confidence score scores probability prob certainty likelihood konfidenz wahrscheinlichkeit")
 CORNERS = (
     ("xmin", "ymin", "xmax", "ymax"),
     ("x1", "y1", "x2", "y2"),
@@ -69,8 +84,19 @@ CORNER_AND_SIZE = (
     ("bboxx", "bboxy", "bboxwidth", "bboxheight"),
     ("left", "top", "width", "height"),
 )
-YES = {*_words("1 1.0 x ✓ ✔ ✗ true yes y t ja j wahr oui vrai si sí sim да vero checked ☑ ✅ 是")}
-NO = {"", *_words("0 0.0 false no n f nein falsch non faux não нет - nan falso unchecked ☐ ❌ 否")}
+YES = {
+    *_words("""
+    1 1.0 x + present vorhanden présent presente ✓ ✔ ✗ true yes y t ja j wahr oui vrai si sí sim да vero
+    checked ☑ ✅ 是
+""")
+}
+NO = {
+    "",
+    *_words("""
+    0 0.0 absent fehlt ausente assente abwesend false no n f nein falsch non faux não нет - nan falso
+    unchecked ☐ ❌ 否
+"""),
+}
 MAYBE = {
     "?",
     "??",
@@ -102,6 +128,13 @@ _BLANK = ("(blank)", "(leer)", "(vide)", "(en blanco)")  # of a pivot table of E
 PIVOT = ("columnlabels", "spaltenbeschriftungen", "étiquettesdecolonnes", "etiquetasdecolumna")
 
 
+def allows_several(header: str) -> bool:
+    """Whether a header allows several names in a cell: a plural such as "tags", or no header."""
+    key = header_key(header)
+    plural = key.endswith(("s", "wörter", "worte", "klassen", "etiketten", "теги", "метки"))
+    return not header or (plural and not key.endswith(("species", "spezies", "class", "diagnosis", "genus")))
+
+
 def header_key(text: str) -> str:
     """A header without capitals, blanks and punctuation, as the words above are."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text)).casefold()
@@ -114,6 +147,11 @@ def words_of(header: str) -> set[str]:
 def is_about(header: str) -> bool:
     """Whether a column is about the picture or the work on it: who tagged it, when, with what remarks."""
     return bool(words_of(header) & (_ABOUT | _REVIEWED)) or is_no_class(header)
+
+
+def is_review(header: str) -> bool:
+    """Whether a column of yes and no is about the labels of its line: `verified`, `correct (y/n)`."""
+    return bool(words_of(header) & (_REVIEWED | {"correct", "right", "valid", "korrekt", "richtig"}))
 
 
 def is_no_class(header: str) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from detector.data.datasets.sheet_words import NOTHING, header_key
 from detector.data.sources.tagged import Tagged
@@ -21,17 +21,15 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         DataError: no picture has a label that the user names, or no class is left.
     """
     labels = Counter(label for picture in tagged for label in picture.labels)
-    if unknown := [name for name in named if header_key(name) not in map(header_key, labels)]:
+    asked = {label for name in named for label in _labels_of(name, labels)}
+    if unknown := [name for name in named if not _labels_of(name, labels)]:
         raise DataError(
             f"--no-class {unknown[0]!r}: no picture has this label, but {shortened(sorted(labels))}"
         )
     classes = {label for picture in tagged if len(picture.labels) > 1 for label in picture.labels}
     classes |= {box.label for picture in tagged for box in picture.boxes or ()}
-    asked = {*map(header_key, named)}
     nothing = [
-        label
-        for label in labels
-        if header_key(label) in asked or (header_key(label) in NOTHING and label not in classes)
+        label for label in labels if label in asked or (header_key(label) in NOTHING and label not in classes)
     ]
     if labels and len(nothing) == len(labels):
         raise DataError(
@@ -46,3 +44,9 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         picture._replace(labels=tuple(label for label in picture.labels if label not in nothing))
         for picture in tagged
     ]
+
+
+def _labels_of(name: str, labels: Iterable[str]) -> list[str]:
+    """The labels that a name means: the same one, else those that differ in capitals or punctuation."""
+    alike = [label for label in labels if header_key(label) == header_key(name)]
+    return [name] if name in alike else alike

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.tagged import Tagged
-from detector.utils.errors import counted, shortened
+from detector.utils.errors import DataError, counted, shortened
 
 _VAL_SHARE = 0.2
 _LEAST_SCENES = 4  # of each class, for a split by scene
@@ -64,6 +64,30 @@ def split_pictures(tagged: Sequence[Tagged], by: str = "auto") -> tuple[list[Tag
     if by == "auto" and tested > _MOST_SHARE * len(tagged):  # as of one scene with a third of all
         return *_divide(singles, _choose(singles)), f"picture, as {told}, are too large to divide"
     return *_divide(scenes, chosen), f"scene: {told}; --split-by picture divides them"
+
+
+def check_split(train: Sequence[Tagged], val: Sequence[Tagged], source: str) -> set[str]:
+    """The classes of the training pictures.
+
+    Raises:
+        DataError: there are too few pictures, or those to test on show other classes.
+    """
+    if not train or not val:
+        uses = Counter(label for picture in (*train, *val) for label in picture.labels)
+        count = counted(len(train) + len(val), "tagged picture", "tagged pictures")
+        alone = (
+            f"; each label, such as {next(iter(uses))!r}, is that of one alone"
+            if max(uses.values(), default=0) == 1
+            else ""
+        )
+        raise DataError(f"{source}: {count}, too few for training and testing{alone}")
+    classes, tested = ({label for picture in part for label in picture.labels} for part in (train, val))
+    if unseen := sorted(tested - classes):
+        raise DataError(
+            f"{source}: the pictures to test on show {shortened(unseen)}, but none to train on does: correct "
+            "the labels, or add pictures to train on"
+        )
+    return classes
 
 
 def _divide(scenes: Mapping[str, Sequence[Tagged]], chosen: set[str]) -> tuple[list[Tagged], list[Tagged]]:

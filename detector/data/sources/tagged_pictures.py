@@ -273,7 +273,7 @@ def _from_annotations(pictures: Path, labels: Path) -> list[Tagged]:
         )
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(
-            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .xlsx, .jsonl), a "
+            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .txt, .xlsx, .jsonl), a "
             "file of COCO or Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
         )
     # FiftyOne names it data.

@@ -1,5 +1,6 @@
 """One picture of Toybox: a background, distractors and objects, some over others, their boxes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,8 +111,14 @@ class Canvas:
         return False
 
 
-def draw_scene(rng: np.random.Generator) -> tuple[np.ndarray, list[LabeledBox]]:
-    """A picture (H, W, 3) uint8 RGB near 200 x 160 pixels, landscape or portrait, and its objects."""
+def draw_scene(
+    rng: np.random.Generator, classes: Sequence[str] = tuple(MAKERS)
+) -> tuple[np.ndarray, list[LabeledBox]]:
+    """A picture (H, W, 3) uint8 RGB near 200 x 160 pixels, landscape or portrait, and its objects.
+
+    Args:
+        classes: of at least three, those that it may show.
+    """
     long, short = int(rng.integers(184, 217)), int(rng.integers(144, 177))
     height, width = (long, short) if rng.random() < 0.3 else (short, long)
     canvas = Canvas(rng, height, width)
@@ -123,7 +130,7 @@ def draw_scene(rng: np.random.Generator) -> tuple[np.ndarray, list[LabeledBox]]:
             )
 
     scatter(int(rng.integers(1, MAX_DISTRACTORS + 1)))
-    kinds = rng.choice(list(MAKERS), size=1 + rng.choice(3, p=CLASSES_AN_IMAGE), replace=False)
+    kinds = rng.choice(list(classes), size=1 + rng.choice(3, p=CLASSES_AN_IMAGE), replace=False)
     extra = rng.choice(kinds, size=rng.integers(0, MAX_OBJECTS - len(kinds) + 1))
     names = []
     for name in rng.permutation(np.concatenate([kinds, extra])):

@@ -1,0 +1,54 @@
+"""Columns of a spreadsheet that are not read and may matter."""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from detector.data.datasets.sheet import SheetRow, columns_of
+from detector.data.datasets.sheet_cells import are_numbers, flag, number
+from detector.data.datasets.sheet_columns import Columns
+from detector.data.datasets.sheet_words import NOTHING, SCORES, header_key, is_review
+from detector.utils.errors import counted
+
+_CORRECTIONS = 0.5  # share of the cells of a column that are labels of another from which it may correct it
+
+
+def notes_on_others(rows: Sequence[SheetRow], columns: Columns) -> list[str]:
+    """Notes on columns that are not read and may matter: other labels, as corrections are, and their scores.
+
+    Args:
+        rows: below the header.
+    """
+    cells = columns_of(rows)
+    read = {cell for i in columns.labels for cell in cells[i] if cell}
+    notes, scored = [], False
+    for i in columns.left_out:
+        if not (filled := [cell for cell in cells[i] if cell]):
+            continue
+        title = columns.header[i]
+        denied = [cell for cell in filled if flag(cell) is False]
+        if is_review(title) and denied and None not in map(flag, filled):
+            notes.append(
+                f"{columns.title(i)} is not read: {counted(len(denied), 'line', 'lines')} with {denied[0]!r} "
+                "count like all others; leave out those whose label is wrong"
+            )
+        if re.sub(r"\d+$", "", header_key(title)) in SCORES and not scored and are_numbers(filled):
+            scored = True
+            low, high = min(filled, key=number), max(filled, key=number)
+            notes.append(
+                f"{columns.title(i)}, from {low} to {high}, is not read: leave out the lines whose label is "
+                "too unsure"
+            )
+        known = sum(cell in read or header_key(cell) in NOTHING for cell in filled)
+        if len(columns.labels) != 1 or len({*filled}) < 2 or known < _CORRECTIONS * len(filled):
+            continue
+        own, name = columns.labels[0], shlex.quote(title or str(i + 1))
+        pairs = zip(cells[own], cells[i], strict=True)
+        if other := sum(bool(new) and new != old for old, new in pairs):
+            empty = len(rows) - len(filled)
+            rest = f"; fill its {counted(empty, 'empty cell', 'empty cells')} first" if empty else ""
+            notes.append(
+                f"{columns.title(own)} is read, not {columns.title(i)}, which differs in "
+                f"{counted(other, 'line', 'lines')}; if that corrects it, add --label-column {name}{rest}"
+            )
+    return notes
