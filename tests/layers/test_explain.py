@@ -223,7 +223,7 @@ def proposals(method: str, images: int, number: int) -> dict[str, object]:
     [
         ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["staged_16", "vectors"]),
         ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_86", ["staged_8", "vectors"]),
-        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["staged_4", "vectors"]),
+        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["direct", "vectors"]),
         ("roi_align", (meta(1, 511, 400, 400), meta(2000, 5), 7), "sm_90", ["direct", "single"]),
         ("roi_align", (meta(1, 6, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_16", "vectors"]),
         ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_8", "vectors"]),
@@ -244,16 +244,16 @@ def proposals(method: str, images: int, number: int) -> dict[str, object]:
         ("upsample_bilinear2d", (meta(2, 8, 6, 8, channels_last=True), 9), "sm_90", ["channel_packs"] * 2),
         ("upsample_bilinear2d", (meta(2, 3, 6, 8, channels_last=True), 9), "sm_90", ["channels"] * 2),
         ("upsample_bilinear2d", (meta(2, 8, 1, 1), (7, 9)), "sm_90", ["planes", "sum"]),
-        ("upsample_bilinear2d", (meta(40, 64, 512, 512), None, 2), "sm_90", ["planes_64", "planes_64"]),
+        ("upsample_bilinear2d", (meta(40, 64, 512, 512), None, 2), "sm_90", ["planes_64", "planes"]),
         ("upsample_bilinear2d", (meta(40, 64, 512, 512, channels_last=True), None, 2), "sm_90",
-         ["channels_64"] * 2),
+         ["channels"] * 2),
         ("trilinear_interpolate", (meta(9, 8, 16), meta(9, 3)), "sm_90", ["only", "few", "only"]),
         ("trilinear_interpolate", (meta(9, 8, 17), meta(9, 3)), "sm_90", ["only", "rows", "only"]),
         ("quick_gelu", (meta(9),), "sm_90", ["packs", "packs"]),
         ("proposal_clusters", proposals("pcl", 3, 2000), "sm_90", ["team_8"]),
         ("proposal_clusters", proposals("mist", 17, 2000), "sm_90", ["team_4"]),
-        ("proposal_clusters", proposals("pcl", 66, 2000), "sm_90", ["team_2"]),
-        ("proposal_clusters", proposals("pcl", 67, 2000), "sm_90", ["one_block"]),
+        ("proposal_clusters", proposals("pcl", 33, 2000), "sm_90", ["team_4"]),
+        ("proposal_clusters", proposals("pcl", 34, 2000), "sm_90", ["one_block"]),
         ("proposal_clusters", proposals("oicr", 3, 2000), "sm_90", ["one_block"]),
         ("proposal_clusters", proposals("pcl", 3, 2000), "sm_89", ["one_block"]),
         ("soft_nms", (meta(9, 4), meta(9)), "sm_90", ["only"]),
@@ -340,7 +340,7 @@ def test_other_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
         ).passes.values()
         assert_can_be_launched(candidates, gpu)
         names |= {("proposal_clusters", c.name) for c in candidates if c.runs}
-    assert len(names) >= 25  # most kernels were among them
+    assert len(names) >= 20  # most kernels were among them
 
 
 def run_with_gradients(op: str, inputs: list[Tensor], options: dict) -> list[Tensor]:
@@ -432,7 +432,7 @@ def test_every_kernel_of_the_other_ops_computes_what_the_cpu_does(
                 )
                 forced.add(f"{name}.{c.name}")
                 monkeypatch.delenv("DETECTOR_KERNEL")
-    assert len(forced) >= 24
+    assert len(forced) >= 20
 
 
 def test_kernels_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

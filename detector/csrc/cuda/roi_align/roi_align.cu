@@ -69,7 +69,13 @@ struct Cuda {
                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
     const Request request{sizes, sizeof(T), false, current_gpu()};
-    roi::gather<T>(forward_kernel(request), request, input, boxes, Mean<A>{sampling}, to);
+    const roi::Gather kernel = forward_kernel(request);
+    constexpr int V = 16 / sizeof(T);
+    const roi::OrderedBoxes<A> ordered(boxes, sizes);
+    const auto gather = kernel == roi::Gather::kStaged16  ? roi::launch_gather<T, V, true, Mean<A>>
+                        : kernel == roi::Gather::kStaged8 ? roi::launch_gather<T, V / 2, true, Mean<A>>
+                                                          : roi::launch_gather<T, V, false, Mean<A>>;
+    gather(request, input, ordered.view(), {sampling}, to);
   }
 
   template <typename T, typename A>
