@@ -44,6 +44,21 @@ inline BlocksOfBoxes blocks_of_boxes(const Request& r, int channels, int threads
 
 constexpr int64_t kLargeShared = 100 * 1024;  // bytes: two blocks with so much share no multiprocessor
 
+// ---- the order of the boxes, by image ----
+
+constexpr int64_t kFewBoxes = 8192;
+
+inline bool is_few(const int64_t& boxes) { return boxes <= kFewBoxes; }
+
+enum class Order { kCount, kSort };
+
+constexpr Candidate<int64_t> kOrderTable[] = {
+    {"count", is_few, "up to 8,192 boxes", "one launch, in which a block for each image reads all boxes"},
+    {"sort", always<int64_t>, "all", "cub's radix sort: boxes are read once, however many images there are"},
+};
+
+static_assert(is_table_of(int(Order::kSort) + 1, kOrderTable));
+
 // ---- the forward pass by gather_kernel: a block keeps so many bytes of channels of each cell of an image
 // ----
 

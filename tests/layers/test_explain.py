@@ -221,19 +221,20 @@ def proposals(method: str, images: int, number: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("op", "arguments", "gpu", "expected"),
     [
-        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["staged_16", "vectors"]),
-        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_86", ["staged_8", "vectors"]),
-        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["direct", "vectors"]),
-        ("roi_align", (meta(1, 511, 400, 400), meta(2000, 5), 7), "sm_90", ["direct", "single"]),
-        ("roi_align", (meta(1, 6, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_16", "vectors"]),
-        ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_8", "vectors"]),
-        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["windows_4", "exact_sums"]),
-        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_75", ["windows_1", "exact_sums"]),
+        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["staged_16", "vectors", "count"]),
+        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_86", ["staged_8", "vectors", "count"]),
+        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["direct", "vectors", "count"]),
+        ("roi_align", (meta(1, 511, 400, 400), meta(2000, 5), 7), "sm_90", ["direct", "single", "count"]),
+        ("roi_align", (meta(1, 6, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_16", "vectors", "count"]),
+        ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_8", "vectors", "count"]),
+        ("roi_align", (meta(64, 8, 75, 100), meta(9000, 5), 7), "sm_90", ["staged_16", "vectors", "sort"]),
+        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["windows_4", "exact_sums", "count"]),
+        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_75", ["windows_1", "exact_sums", "count"]),
         ("roi_pool", (meta(1, 512, 75, 100, dtype=HALF), meta(9, 5), 7), "sm_86",
-         ["windows_2", "exact_sums"]),
-        ("roi_pool", (meta(1, 512, 20, 20), meta(2000, 5), 7), "sm_90", ["staged_16", "exact_sums"]),
+         ["windows_2", "exact_sums", "count"]),
+        ("roi_pool", (meta(1, 512, 20, 20), meta(2000, 5), 7), "sm_90", ["staged_16", "exact_sums", "count"]),
         ("roi_pool", (meta(1, 512, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90",
-         ["staged_16", "exact_sums"]),
+         ["staged_16", "exact_sums", "count"]),
         ("nms", (meta(4096, 4), meta(4096), 0.5), "sm_90", ["rank", "scan"]),
         ("nms", (meta(4097, 4), meta(4097), 0.5), "sm_90", ["sort", "chunks"]),
         ("batched_nms", (meta(90, 4), meta(90), meta(90), 0.5), "sm_90", ["rank", "chunks"]),
@@ -280,6 +281,7 @@ def test_every_op_can_be_asked_about() -> None:
     assert explain(layers.roi_align, image, [boxes[:, :4]], 2).kernels() == {
         "forward": "cpu",
         "backward": "cpu",
+        "order": "cpu",
     }
     assert explain(layers.nms_rotated, boxes, scores, 0.5, gpu="sm_75").kernels() == {"forward": "only"}
     for op, arguments in (("roi_align", (image[0], boxes, 2)), ("roi_pool", (image[0], boxes, 2))):

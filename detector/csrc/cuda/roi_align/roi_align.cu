@@ -71,7 +71,7 @@ struct Cuda {
     const Request request{sizes, sizeof(T), false, current_gpu()};
     const roi::Gather kernel = forward_kernel(request);
     constexpr int V = 16 / sizeof(T);
-    const roi::OrderedBoxes<A> ordered(boxes, sizes);
+    const roi::OrderedBoxes<A> ordered("roi_align", boxes, sizes);
     const auto gather = kernel == roi::Gather::kStaged16  ? roi::launch_gather<T, V, true, Mean<A>>
                         : kernel == roi::Gather::kStaged8 ? roi::launch_gather<T, V / 2, true, Mean<A>>
                                                           : roi::launch_gather<T, V, false, Mean<A>>;

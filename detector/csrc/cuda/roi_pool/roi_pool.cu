@@ -69,7 +69,7 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
         }
       }
       constexpr int V = 16 / sizeof(T);
-      const roi::OrderedBoxes<A> ordered(boxes, sizes);
+      const roi::OrderedBoxes<A> ordered("roi_pool", boxes, sizes);
       const auto gather = kernel == Forward::kStaged16 ? roi::launch_gather<T, V, true, Maximum<A>>
                                                        : roi::launch_gather<T, V, false, Maximum<A>>;
       gather(request, input, ordered.view(), {A(spatial_scale)}, to);
