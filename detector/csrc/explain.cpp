@@ -54,8 +54,8 @@ std::string depthwise(const Gpu& gpu, Numbers number) {
                                : described("depthwise_conv2d", kCpuTable, request);
 }
 
-// 0 forward, 1 backward, 2 the order of the boxes; bytes of an element; N, C, H, W, boxes, height and width of
-// the output.
+// 0 forward, 1 backward, 2 the order of the boxes; bytes of an element; N, C, H, W, boxes, height and width
+// of the output.
 std::string roi_op(const std::string& op, const Gpu& gpu, Numbers number) {
   const auto pass = number();
   const bool backward = pass == 1;

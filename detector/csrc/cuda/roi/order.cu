@@ -1,5 +1,5 @@
-// Many boxes by image, or by image and class: cub's radix sort. It is stable, so that the boxes of a group keep
-// the order of the call.
+// Many boxes by image, or by image and class: cub's radix sort. It is stable, so that the boxes of a group
+// keep the order of the call.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/thread/thread_search.cuh>
