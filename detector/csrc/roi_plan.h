@@ -83,7 +83,7 @@ Launch gather_launch(const Request& r) {
   return gather_blocks(r, kBytes, kStaged).launch;
 }
 
-enum class Gather { kStaged16, kStaged8, kDirect };  // of roi_align
+enum class Gather { kStaged16, kStaged8, kStaged4, kDirect };  // of roi_align
 
 constexpr Candidate<Request> kStaged16{
     "staged_16", has_staged<16>, "16 bytes of channels for each cell of an image fit in shared memory",

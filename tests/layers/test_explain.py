@@ -229,6 +229,8 @@ def proposals(method: str, images: int, number: int) -> dict[str, object]:
          ["staged_16", "vectors", "count"]),
         ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90",
          ["staged_8", "vectors", "count"]),
+        ("roi_align", (meta(2, 256, 200, 267, dtype=HALF), meta(9, 5), 7), "sm_90",
+         ["staged_4", "vectors", "count"]),
         ("roi_align", (meta(64, 8, 75, 100), meta(9000, 5), 7), "sm_90", ["staged_16", "vectors", "sort"]),
         ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90",
          ["windows_4", "exact_sums", "count"]),
