@@ -53,7 +53,8 @@ class Problem(NamedTuple):
             return self.pass_calls
         function = partial(getattr(layers, self.op), **self.options)
         forward = [partial(function, *tensors) for tensors in self.inputs]
-        return {"forward": forward, **dict.fromkeys(("backward", "grad_feats"), self._backward(function))}
+        backward = self._backward(function)
+        return {"forward": forward, "order": forward, "backward": backward, "grad_feats": backward}
 
     def _backward(self, function: Callable[..., Tensor]) -> Calls:
         outputs = [function(*tensors) for tensors in self.inputs]
@@ -68,8 +69,9 @@ class Problem(NamedTuple):
 def roi_problems(op: str, device: torch.device) -> Iterator[Problem]:
     pyramid = roi_rows.Case(2, 256, 200, 304, 1000, sides=(32, 256))  # the finest level of an FPN
     small = roi_rows.Case(1, 512, 25, 20, 2000)
+    many = roi_rows.Case(64, 256, 38, 50, 64 * 512), roi_rows.Case(256, 64, 25, 20, 256 * 512)
     half = torch.bfloat16
-    cases = [roi_rows.TARGET_CASE, roi_rows.BATCH, roi_rows.WSOD, pyramid, small]
+    cases = [roi_rows.TARGET_CASE, roi_rows.BATCH, roi_rows.WSOD, pyramid, small, *many]
     cases += [case._replace(dtype=half) for case in (roi_rows.BATCH, roi_rows.WSOD, pyramid, small)]
     for case in cases:
         shape = (case.images, case.channels, case.height, case.width)

@@ -54,12 +54,17 @@ std::string depthwise(const Gpu& gpu, Numbers number) {
                                : described("depthwise_conv2d", kCpuTable, request);
 }
 
-// Whether backward, bytes of an element; N, C, H, W, boxes, height and width of the output.
+// 0 forward, 1 backward, 2 the order of the boxes; bytes of an element; N, C, H, W, boxes, height and width
+// of the output.
 std::string roi_op(const std::string& op, const Gpu& gpu, Numbers number) {
-  const bool backward = number() != 0;
+  const auto pass = number();
+  const bool backward = pass == 1;
   const int element_size = int(number());
   const int64_t* n = number.next;
   roi::check_sizes(op.c_str(), n[2], n[3], n[5], n[6]);
+  if (pass == 2) {
+    return described(op.c_str(), roi::kOrderTable, n[4]);
+  }
   const roi::Request request{{n[0], n[1], n[2], n[3], n[4], int(n[5]), int(n[6])}, element_size, true, gpu};
   if (op == "roi_align") {
     return backward ? described("roi_align", roi_align::kBackwardTable, request)

@@ -41,8 +41,8 @@ inline Launch chunks_launch(const Request& r) { return {ceil_div(r.size, kChunk)
 enum class OrderKernel { kRank, kSort };
 
 constexpr Candidate<Request> kOrderTable[] = {
-    {"rank", is_few, "up to 4,096 boxes", "the order in one launch, by counting the better boxes of each",
-     rank_launch},
+    {"rank", is_few, "up to 4,096 boxes",
+     "in one launch: nms_mask of 2,000 boxes 27 us, by sort 34; in 20 groups 23 and 43 (H200)", rank_launch},
     {"sort", always<Request>, "all",
      "cub's radix sort: a merge sort of our own took 0.15 instead of 0.31 ms for 40,000 boxes in 20 groups "
      "(H100)",
@@ -54,8 +54,8 @@ static_assert(is_table_of(int(OrderKernel::kSort) + 1, kOrderTable));
 enum class KeepKernel { kScan, kChunks };
 
 constexpr Candidate<Request> kKeepTable[] = {
-    {"scan", is_few_of_one_group, "up to 4,096 boxes without groups", "all pairs at once, a bit each",
-     scan_launch},
+    {"scan", is_few_of_one_group, "up to 4,096 boxes without groups",
+     "all pairs at once, a bit each: 2,000 boxes 27 us, by chunks 56 (H200)", scan_launch},
     {"chunks", always<Request>, "all", "memory linear in the boxes; groups run side by side", chunks_launch},
 };
 

@@ -29,7 +29,7 @@ enum class Kernel { kPacks, kSingle };
 
 constexpr Candidate<Request> kTable[] = {
     {"packs", is_aligned_request, "tensors that begin at multiples of 16 bytes",
-     "95 % of the copy bandwidth (H200)", packs_launch},
+     "95 % of the copy bandwidth; 2^27 bfloat16 forward 0.14 ms, one by one 0.39 (H200)", packs_launch},
     {"single", always<Request>, "all", "any address", single_launch},
 };
 

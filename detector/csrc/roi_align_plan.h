@@ -7,7 +7,14 @@ namespace detector::roi_align {
 
 using roi::Request;
 
-constexpr Candidate<Request> kForwardTable[] = {roi::kStaged16, roi::kStaged8, roi::kStaged4, roi::kDirect};
+inline bool has_staged_halves(const Request& r) { return r.element_size == 2 && roi::has_staged<4>(r); }
+
+constexpr Candidate<Request> kStaged4{
+    "staged_4", has_staged_halves, "half precision, 4 bytes of channels for each cell of an image fit",
+    "the largest: bfloat16 512 x 112 x 150, 4,000 boxes 0.92 ms, direct 1.62; float32 1.41 and 1.34 (H200)",
+    roi::gather_launch<4, true>};
+
+constexpr Candidate<Request> kForwardTable[] = {roi::kStaged16, roi::kStaged8, kStaged4, roi::kDirect};
 
 static_assert(is_table_of(int(roi::Gather::kDirect) + 1, kForwardTable));
 
@@ -51,7 +58,8 @@ enum class Backward { kVectors, kSingle };
 
 constexpr Candidate<Request> kBackwardTable[] = {
     {"vectors", has_vectors, "channels are a multiple of 4 (float64: 2)",
-     "a lane sums 16 bytes of channels: weights are shared by more sums", vectors_launch},
+     "weights are shared by more sums: 512 x 75 x 100, 2,000 boxes 0.54 ms, single 0.94 (H200)",
+     vectors_launch},
     {"single", always<Request>, "all", "any number of channels", single_launch},
 };
 

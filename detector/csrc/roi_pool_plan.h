@@ -55,26 +55,27 @@ Launch windows_launch(const Request& r) {
   return windows_blocks<kChannels>(r).launch;
 }
 
-enum class Forward { kWindows4, kWindows2, kWindows1, kGather };  // from kGather on: roi::Gather
+enum class Forward { kWindows4, kWindows2, kWindows1, kStaged16, kDirect };
 
 constexpr Candidate<Request> kForwardTable[] = {
     {"windows_4", has_windows<4>,
      "not float64, at least 16 cells of an image for every bin, windows of 4 channels fit in shared memory",
-     "a bin is the maximum of four windows, whatever its size; benchmarks/cases/roi_pool.py has the times",
+     "a bin is the maximum of four windows: 16 x 512 x 38 x 50, 16,000 boxes 1.31 ms, with 2 channels 1.57 "
+     "(H200)",
      windows_launch<4>},
-    {"windows_2", has_windows<2>, "the same, windows of 2 channels fit", "the same for larger images",
-     windows_launch<2>},
-    {"windows_1", has_windows<1>, "the same, windows of 1 channel fit", "the same for the largest",
-     windows_launch<1>},
+    {"windows_2", has_windows<2>, "the same, windows of 2 channels fit",
+     "512 x 112 x 150, 4,000 boxes 0.58 ms, with 1 channel 0.80 (H200)", windows_launch<2>},
+    {"windows_1", has_windows<1>, "the same, windows of 1 channel fit",
+     "the same 0.80 ms, direct 5.19 (H200)", windows_launch<1>},
     roi::kStaged16,
-    roi::kStaged8,
-    roi::kStaged4,
     roi::kDirect,
 };
 
-static_assert(is_table_of(int(Forward::kGather) + int(roi::Gather::kDirect) + 1, kForwardTable));
+static_assert(is_table_of(int(Forward::kDirect) + 1, kForwardTable));
 
-inline int forward_kernel(const Request& request) { return plan("roi_pool", kForwardTable, request); }
+inline Forward forward_kernel(const Request& request) {
+  return Forward(plan("roi_pool", kForwardTable, request));
+}
 
 // ---- the backward pass: a block owns a channel of an image, or a band of its cells ----
 

@@ -27,7 +27,7 @@ enum class FeatsKernel { kFew, kRows };
 
 constexpr Candidate<Request> kFeatsTable[] = {
     {"few", has_few, "at most 64 bytes of channels",
-     "threads write whole lines of memory: up to five times as fast", few_launch},
+     "threads write whole lines of memory: 4,194,304 x 4 0.18 ms, by rows 0.67 (H200)", few_launch},
     {"rows", always<Request>, "all", "a thread writes a pack of channels of all corners"},
 };
 

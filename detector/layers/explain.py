@@ -204,11 +204,8 @@ def _stopped(candidates: list[Candidate], stopped: bool) -> list[Candidate]:
     return [replace(c, runs=c.runs and not stopped) for c in candidates]
 
 
-def _two_passes(op: str, gpu: Numbers, numbers: Sequence[int]) -> Passes:
-    return {
-        key: _compiled_table(op, [*gpu, number, *numbers])
-        for number, key in enumerate(("forward", "backward"))
-    }
+def _each_pass(op: str, passes: Sequence[str], gpu: Numbers, numbers: Sequence[int]) -> Passes:
+    return {key: _compiled_table(op, [*gpu, i, *numbers]) for i, key in enumerate(passes)}
 
 
 def _roi_op(op: str, arguments: Arguments, gpu: Numbers) -> Passes:
@@ -216,12 +213,12 @@ def _roi_op(op: str, arguments: Arguments, gpu: Numbers) -> Passes:
     if input.dim() != 4:
         raise RuntimeError(f"{op}: input has shape {tuple(input.shape)}, expected 4 dimensions")
     boxes = as_rois(arguments["boxes"], input).shape[0]
-    return _two_passes(op, gpu, [input.element_size(), *input.shape, boxes, *pooled])
+    return _each_pass(op, _ROI, gpu, [input.element_size(), *input.shape, boxes, *pooled])
 
 
 def _nms(arguments: Arguments, gpu: Numbers) -> Passes:
     numbers = [arguments["boxes"].shape[0], arguments.get("idxs") is not None]
-    return {key: _compiled_table("nms", [*gpu, i, *numbers]) for i, key in enumerate(("order", "keep"))}
+    return _each_pass("nms", _NMS, gpu, numbers)
 
 
 def _clusters(arguments: Arguments, gpu: Numbers) -> Passes:
@@ -239,7 +236,7 @@ def _upsample(arguments: Arguments, gpu: Numbers) -> Passes:
     mode = COORDINATE_MODES.index(arguments["coordinate_mode"])
     bits = [struct.unpack("q", struct.pack("d", factor))[0] for factor in factors]
     sizes = [input.element_size(), is_channels_last(input), *input.shape, height, width, mode, *bits]
-    return _two_passes("upsample_bilinear2d", gpu, sizes)
+    return _each_pass("upsample_bilinear2d", _BOTH, gpu, sizes)
 
 
 def _trilinear(arguments: Arguments, gpu: Numbers) -> Passes:
@@ -252,7 +249,7 @@ def _trilinear(arguments: Arguments, gpu: Numbers) -> Passes:
 
 def _quick_gelu(arguments: Arguments, gpu: Numbers) -> Passes:
     input = arguments["input"]
-    return _two_passes("quick_gelu", gpu, [input.element_size(), input.numel()])
+    return _each_pass("quick_gelu", _BOTH, gpu, [input.element_size(), input.numel()])
 
 
 ON_CPU = Candidate("cpu", True, True, "all", "the only kernel on the CPU")
@@ -267,14 +264,16 @@ class Op(NamedTuple):
 
 
 _BOTH = ("forward", "backward")
+_ROI = (*_BOTH, "order")
+_NMS = ("order", "keep")
 _SUPPRESS = "a bit for each pair of boxes, then one block that goes through them in order"
 OPS = {
     op.function.__name__: op
     for op in (
         Op(depthwise_conv2d, PASSES, _depthwise),
-        Op(roi_align, _BOTH, functools.partial(_roi_op, "roi_align")),
-        Op(roi_pool, _BOTH, functools.partial(_roi_op, "roi_pool")),
-        *(Op(function, ("order", "keep"), _nms) for function in (nms, batched_nms, nms_mask)),
+        Op(roi_align, _ROI, functools.partial(_roi_op, "roi_align")),
+        Op(roi_pool, _ROI, functools.partial(_roi_op, "roi_pool")),
+        *(Op(function, _NMS, _nms) for function in (nms, batched_nms, nms_mask)),
         Op(upsample_bilinear2d, _BOTH, _upsample),
         Op(trilinear_interpolate, ("forward", "grad_feats", "grad_points"), _trilinear),
         Op(quick_gelu, _BOTH, _quick_gelu),

@@ -221,19 +221,26 @@ def proposals(method: str, images: int, number: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("op", "arguments", "gpu", "expected"),
     [
-        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["staged_16", "vectors"]),
-        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_86", ["staged_8", "vectors"]),
-        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["staged_4", "vectors"]),
-        ("roi_align", (meta(1, 511, 400, 400), meta(2000, 5), 7), "sm_90", ["direct", "single"]),
-        ("roi_align", (meta(1, 6, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_16", "vectors"]),
-        ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90", ["staged_8", "vectors"]),
-        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["windows_4", "exact_sums"]),
-        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_75", ["windows_1", "exact_sums"]),
+        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90", ["staged_16", "vectors", "count"]),
+        ("roi_align", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_86", ["staged_8", "vectors", "count"]),
+        ("roi_align", (meta(1, 512, 150, 100), meta(2000, 5), 7), "sm_86", ["direct", "vectors", "count"]),
+        ("roi_align", (meta(1, 511, 400, 400), meta(2000, 5), 7), "sm_90", ["direct", "single", "count"]),
+        ("roi_align", (meta(1, 6, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90",
+         ["staged_16", "vectors", "count"]),
+        ("roi_align", (meta(1, 6, 170, 170, dtype=DOUBLE), meta(9, 5), 7), "sm_90",
+         ["staged_8", "vectors", "count"]),
+        ("roi_align", (meta(2, 256, 200, 267, dtype=HALF), meta(9, 5), 7), "sm_90",
+         ["staged_4", "vectors", "count"]),
+        ("roi_align", (meta(64, 8, 75, 100), meta(9000, 5), 7), "sm_90", ["staged_16", "vectors", "sort"]),
+        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_90",
+         ["windows_4", "exact_sums", "count"]),
+        ("roi_pool", (meta(1, 512, 75, 100), meta(2000, 5), 7), "sm_75",
+         ["windows_1", "exact_sums", "count"]),
         ("roi_pool", (meta(1, 512, 75, 100, dtype=HALF), meta(9, 5), 7), "sm_86",
-         ["windows_2", "exact_sums"]),
-        ("roi_pool", (meta(1, 512, 20, 20), meta(2000, 5), 7), "sm_90", ["staged_16", "exact_sums"]),
+         ["windows_2", "exact_sums", "count"]),
+        ("roi_pool", (meta(1, 512, 20, 20), meta(2000, 5), 7), "sm_90", ["staged_16", "exact_sums", "count"]),
         ("roi_pool", (meta(1, 512, 75, 100, dtype=DOUBLE), meta(9, 5), 7), "sm_90",
-         ["staged_16", "exact_sums"]),
+         ["staged_16", "exact_sums", "count"]),
         ("nms", (meta(4096, 4), meta(4096), 0.5), "sm_90", ["rank", "scan"]),
         ("nms", (meta(4097, 4), meta(4097), 0.5), "sm_90", ["sort", "chunks"]),
         ("batched_nms", (meta(90, 4), meta(90), meta(90), 0.5), "sm_90", ["rank", "chunks"]),
@@ -244,16 +251,16 @@ def proposals(method: str, images: int, number: int) -> dict[str, object]:
         ("upsample_bilinear2d", (meta(2, 8, 6, 8, channels_last=True), 9), "sm_90", ["channel_packs"] * 2),
         ("upsample_bilinear2d", (meta(2, 3, 6, 8, channels_last=True), 9), "sm_90", ["channels"] * 2),
         ("upsample_bilinear2d", (meta(2, 8, 1, 1), (7, 9)), "sm_90", ["planes", "sum"]),
-        ("upsample_bilinear2d", (meta(40, 64, 512, 512), None, 2), "sm_90", ["planes_64", "planes_64"]),
+        ("upsample_bilinear2d", (meta(40, 64, 512, 512), None, 2), "sm_90", ["planes_64", "planes"]),
         ("upsample_bilinear2d", (meta(40, 64, 512, 512, channels_last=True), None, 2), "sm_90",
-         ["channels_64"] * 2),
+         ["channels"] * 2),
         ("trilinear_interpolate", (meta(9, 8, 16), meta(9, 3)), "sm_90", ["only", "few", "only"]),
         ("trilinear_interpolate", (meta(9, 8, 17), meta(9, 3)), "sm_90", ["only", "rows", "only"]),
         ("quick_gelu", (meta(9),), "sm_90", ["packs", "packs"]),
         ("proposal_clusters", proposals("pcl", 3, 2000), "sm_90", ["team_8"]),
         ("proposal_clusters", proposals("mist", 17, 2000), "sm_90", ["team_4"]),
-        ("proposal_clusters", proposals("pcl", 66, 2000), "sm_90", ["team_2"]),
-        ("proposal_clusters", proposals("pcl", 67, 2000), "sm_90", ["one_block"]),
+        ("proposal_clusters", proposals("pcl", 33, 2000), "sm_90", ["team_4"]),
+        ("proposal_clusters", proposals("pcl", 34, 2000), "sm_90", ["one_block"]),
         ("proposal_clusters", proposals("oicr", 3, 2000), "sm_90", ["one_block"]),
         ("proposal_clusters", proposals("pcl", 3, 2000), "sm_89", ["one_block"]),
         ("soft_nms", (meta(9, 4), meta(9)), "sm_90", ["only"]),
@@ -280,6 +287,7 @@ def test_every_op_can_be_asked_about() -> None:
     assert explain(layers.roi_align, image, [boxes[:, :4]], 2).kernels() == {
         "forward": "cpu",
         "backward": "cpu",
+        "order": "cpu",
     }
     assert explain(layers.nms_rotated, boxes, scores, 0.5, gpu="sm_75").kernels() == {"forward": "only"}
     for op, arguments in (("roi_align", (image[0], boxes, 2)), ("roi_pool", (image[0], boxes, 2))):
@@ -340,7 +348,7 @@ def test_other_launches_stay_within_the_limits_of_every_gpu(gpu: str) -> None:
         ).passes.values()
         assert_can_be_launched(candidates, gpu)
         names |= {("proposal_clusters", c.name) for c in candidates if c.runs}
-    assert len(names) >= 25  # most kernels were among them
+    assert len(names) >= 20  # most kernels were among them
 
 
 def run_with_gradients(op: str, inputs: list[Tensor], options: dict) -> list[Tensor]:
@@ -432,7 +440,7 @@ def test_every_kernel_of_the_other_ops_computes_what_the_cpu_does(
                 )
                 forced.add(f"{name}.{c.name}")
                 monkeypatch.delenv("DETECTOR_KERNEL")
-    assert len(forced) >= 24
+    assert len(forced) >= 20
 
 
 def test_kernels_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

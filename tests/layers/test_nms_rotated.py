@@ -109,9 +109,12 @@ def test_bad_arguments(device: torch.device) -> None:
 
 
 @pytest.mark.cuda
-def test_cuda_equals_cpu() -> None:
-    boxes, scores = make_set(5000, seed=2)
-    boxes[:, :2] *= 5
-    idxs = torch.arange(5000) % 7
-    expected = batched_nms_rotated(boxes, scores, idxs, 0.4)
-    assert torch.equal(batched_nms_rotated(boxes.cuda(), scores.cuda(), idxs.cuda(), 0.4).cpu(), expected)
+@pytest.mark.parametrize("size", [1, 32, 33, 64, 65, 97, 256, 257, 5000])  # of words, tiles and chunks
+def test_cuda_equals_cpu(size: int) -> None:
+    boxes, scores = make_set(size, seed=2)
+    boxes[:, :2] *= 5 if size == 5000 else 1
+    idxs = torch.arange(size) % 7
+    for arguments in ([boxes, scores], [boxes, scores, idxs]):
+        function = nms_rotated if len(arguments) == 2 else batched_nms_rotated
+        found = function(*(each.cuda() for each in arguments), 0.4)
+        assert torch.equal(found.cpu(), function(*arguments, 0.4))

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_contract import (
@@ -17,6 +18,7 @@ from op_contract import (
     outputs_and_gradients,
     random,
 )
+from torch._dynamo.backends.common import aot_autograd
 
 from detector import _C
 from detector.layers import QuickGELU, quick_gelu, reference
@@ -134,6 +136,26 @@ def test_unaligned_memory(device: torch.device) -> None:
 def test_compile_full_graph(device: torch.device) -> None:
     inputs = [random(5, 7, device=device)], [random(6, 9, device=device)]
     assert_compiles(quick_gelu, *inputs, backend="inductor")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_compiled_is_the_formula_in_float32(dtype: torch.dtype, device: torch.device) -> None:
+    """As the kernel, also where the value overflows and at infinity, and no op of ours is in the graph."""
+    largest = torch.finfo(dtype).max
+    ends = [-torch.inf, -largest, -100, -3, 0, 0.3, 2, 100, largest, torch.inf]
+    inputs = [torch.tensor(ends, dtype=dtype, device=device).requires_grad_()]
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, _examples: list):
+        graphs.append(graph)
+        return make_boxed_func(graph)
+
+    compiled = torch.compile(quick_gelu, fullgraph=True, backend=aot_autograd(fw_compiler=keep))
+    actual, expected = outputs_and_gradients(compiled, inputs), outputs_and_gradients(quick_gelu, inputs)
+    tolerance = max(torch.finfo(dtype).eps, 1e-5)
+    torch.testing.assert_close(actual, expected, equal_nan=True, rtol=tolerance, atol=1e-6)
+    assert len(graphs) == 2
+    assert not any("detector" in str(node.target) for graph in graphs for node in graph.graph.nodes)
 
 
 # ---- invalid arguments ----

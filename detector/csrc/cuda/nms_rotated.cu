@@ -1,58 +1,57 @@
-// Non-maximum suppression of rotated boxes on a GPU: a bit for each pair of boxes, then one block that walks
-// the boxes in order, 64 at a time. The bits take N * N / 8 bytes.
+// Non-maximum suppression of rotated boxes on a GPU: a bit for each pair of boxes, then one block that
+// decides on them in order, as for few upright boxes. The bits take N * N / 8 bytes.
 #include <torch/csrc/stable/library.h>
 
 #include "../nms_rotated.h"
 #include "launch.cuh"
-#include "reduce.cuh"
+#include "nms/scan.cuh"
 
 namespace detector::nms_rotated {
 namespace {
 
-constexpr int kBits = 64;  // boxes of a word, and of a tile
+constexpr int kSide = 64;  // boxes on each side of a tile of pairs
 constexpr int kPairThreads = 256;
-constexpr int kWalkThreads = kWarp * kWarp;
 
-// Bit j of word w of box i, at bits[w * size + i]: it suppresses box 64 w + j, which comes later. A block
-// computes a tile, the words w of 64 boxes; those of tiles below the diagonal are not written, and never
-// read. Few pairs come near the threshold: they are listed first, so that all threads of a warp intersect.
+// Word w of box j, at pairs[w * size + j], has a bit for each of the boxes from 32 w on that suppresses it. A
+// block computes a tile; those below the diagonal, of boxes after these, are not written, and never read. Few
+// pairs come near the threshold: they are listed first, so that all threads of a warp intersect.
 template <typename A>
 __global__ void __launch_bounds__(kPairThreads)
-    nms_rotated_pairs_kernel(Matrix<A> boxes, const int64_t* groups, int64_t size, int64_t words, A threshold,
-                             uint64_t* bits) {
-  static_assert(kBits * kBits <= 1 << 16, "a pair is a number of 16 bits");
-  __shared__ RotatedBox<A> firsts[kBits], seconds[kBits];
-  __shared__ int64_t first_groups[kBits], second_groups[kBits];
-  __shared__ uint32_t found[kBits][2];
-  __shared__ uint16_t near[kBits * kBits];
+    nms_rotated_pairs_kernel(Matrix<A> boxes, const int64_t* groups, int64_t size, int64_t tiles, A threshold,
+                             uint32_t* pairs) {
+  static_assert(kSide * kSide <= 1 << 16, "a pair is a number of 16 bits");
+  static_assert(2 * kSide <= kPairThreads && kSide == 2 * kWarp, "a thread writes a word");
+  __shared__ RotatedBox<A> firsts[kSide], seconds[kSide];
+  __shared__ int64_t first_groups[kSide], second_groups[kSide];
+  __shared__ uint32_t found[kSide][2];
+  __shared__ uint16_t near[kSide * kSide];
   __shared__ int num_near;
-  for (int64_t tile = blockIdx.x; tile < words * words; tile += gridDim.x) {
-    const int64_t row = tile / words, word = tile % words;
-    if (word < row) {
+  for (int64_t tile = blockIdx.x; tile < tiles * tiles; tile += gridDim.x) {
+    const int64_t first = tile / tiles * kSide, second = tile % tiles * kSide;
+    if (second < first) {
       continue;
     }
-    const int64_t first = row * kBits, second = word * kBits;
-    const int num_firsts = int(min(int64_t(kBits), size - first));
-    const int num_seconds = int(min(int64_t(kBits), size - second));
+    const int num_firsts = int(min(int64_t(kSide), size - first));
+    const int num_seconds = int(min(int64_t(kSide), size - second));
     __syncthreads();  // the tile before has been written
-    const int own = threadIdx.x % kBits;
-    if (threadIdx.x < kBits) {
+    const int own = threadIdx.x % kSide;
+    if (threadIdx.x < kSide) {
       found[own][0] = found[own][1] = 0;
       if (own < num_firsts) {
         firsts[own] = rotated_box_at(boxes, first + own);
         first_groups[own] = groups == nullptr ? 0 : groups[first + own];
       }
-    } else if (threadIdx.x < 2 * kBits) {
+    } else if (threadIdx.x < 2 * kSide) {
       if (own < num_seconds) {
         seconds[own] = rotated_box_at(boxes, second + own);
         second_groups[own] = groups == nullptr ? 0 : groups[second + own];
       }
-    } else if (threadIdx.x == 2 * kBits) {
+    } else if (threadIdx.x == 2 * kSide) {
       num_near = 0;
     }
     __syncthreads();
-    for (int pair = threadIdx.x; pair < kBits * kBits; pair += kPairThreads) {
-      const int i = pair / kBits, j = pair % kBits;
+    for (int pair = threadIdx.x; pair < kSide * kSide; pair += kPairThreads) {
+      const int i = pair / kSide, j = pair % kSide;
       const bool is_near = i < num_firsts && j < num_seconds && first + i < second + j &&
                            first_groups[i] == second_groups[j] &&
                            may_suppress(firsts[i], seconds[j], threshold);
@@ -68,63 +67,39 @@ __global__ void __launch_bounds__(kPairThreads)
     }
     __syncthreads();
     for (int n = threadIdx.x; n < num_near; n += kPairThreads) {
-      const int i = near[n] / kBits, j = near[n] % kBits;
+      const int i = near[n] / kSide, j = near[n] % kSide;
       if (suppresses(firsts[i], seconds[j], threshold)) {
-        atomicOr(&found[i][j / 32], 1u << j % 32);  // in any order
+        atomicOr(&found[j][i / kWarp], 1u << i % kWarp);  // in any order
       }
     }
     __syncthreads();
-    if (threadIdx.x < num_firsts) {
-      bits[word * size + first + threadIdx.x] = uint64_t(found[threadIdx.x][1]) << 32 | found[threadIdx.x][0];
+    const int half = threadIdx.x / kSide;
+    const int64_t word = first / kWarp + half;
+    if (half < 2 && own < num_seconds && word * kWarp < size) {
+      pairs[word * size + second + own] = found[own][half];
     }
   }
 }
 
-struct Or {
-  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a | b; }
-};
-
-// All threads find which of 64 boxes those that are kept before suppress; then one warp goes through the 64.
-__global__ void __launch_bounds__(kWalkThreads)
-    nms_rotated_keep_kernel(const uint64_t* bits, int64_t size, int64_t words, bool* kept) {
-  __shared__ uint64_t suppressed_by_warp[kWarp], own_bits[kBits];
-  for (int64_t word = 0; word < words; ++word) {
-    const int64_t first = word * kBits;
-    const int count = int(min(int64_t(kBits), size - first));
-    const uint64_t* column = bits + word * size;
-    if (threadIdx.x < count) {
-      own_bits[threadIdx.x] = column[first + threadIdx.x];
-    }
-    uint64_t suppressed = 0;
-#pragma unroll 4
-    for (int64_t i = threadIdx.x; i < first; i += kWalkThreads) {
-      suppressed |= kept[i] ? column[i] : 0;
-    }
-    suppressed = warp_reduce(suppressed, Or{});
-    if (lane_of_thread() == 0) {
-      suppressed_by_warp[warp_of_thread()] = suppressed;
-    }
-    __syncthreads();
-    if (warp_of_thread() == 0) {
-      uint64_t left = ~warp_reduce(suppressed_by_warp[lane_of_thread()], Or{}), keep = 0;
-      left &= ~uint64_t(0) >> (kBits - count);
-      while (left != 0) {
-        const int j = __ffsll(static_cast<long long>(left)) - 1;
-        keep |= uint64_t(1) << j;
-        left &= ~(own_bits[j] | uint64_t(1) << j);
-      }
-      for (int j = lane_of_thread(); j < count; j += kWarp) {
-        kept[first + j] = keep >> j & 1;
-      }
-    }
-    __syncthreads();  // kept has been written, and own_bits are free
+__global__ void __launch_bounds__(nms::kScanThreads)
+    nms_rotated_keep_kernel(const uint32_t* pairs, int size, int words, bool* mask) {
+  extern __shared__ uint32_t shared[];
+  uint32_t *const alive = shared, *const kept = shared + words;
+  for (int word = threadIdx.x; word < words; word += nms::kScanThreads) {
+    alive[word] = nms::bits_between(0, size - word * kWarp);
+  }
+  __syncthreads();
+  nms::suppress_all(pairs, size, alive, kept);
+  for (int i = threadIdx.x; i < size; i += nms::kScanThreads) {
+    mask[i] = kept[i / kWarp] >> i % kWarp & 1;
   }
 }
 
 Tensor nms_rotated(const Tensor& boxes, const std::optional<Tensor>& idxs, double iou_threshold) {
   check_arguments(boxes, idxs, iou_threshold);
   const auto guard = device_guard(boxes);
-  const int64_t size = boxes.size(0), words = ceil_div(size, kBits);
+  const int64_t size = boxes.size(0), tiles = ceil_div(size, kSide);
+  const int64_t words = ceil_div(size, nms::kChunk) * nms::kWords;
   const Tensor mask = allocate(boxes, {size}, ScalarType::Bool);
   const std::optional<Tensor> groups = idxs ? std::optional(as_contiguous(*idxs)) : std::nullopt;
   dispatch_float_or_double("nms_rotated", "boxes", boxes.scalar_type(), [&](auto zero) {
@@ -132,14 +107,14 @@ Tensor nms_rotated(const Tensor& boxes, const std::optional<Tensor>& idxs, doubl
     if (size == 0) {
       return;
     }
-    const Tensor scratch = allocate(boxes, {checked_product(size, words)}, ScalarType::Long);
-    auto* bits = static_cast<uint64_t*>(scratch.mutable_data_ptr());
+    const Tensor scratch = allocate(boxes, {checked_product(size, ceil_div(size, kWarp))}, ScalarType::Int);
+    auto* pairs = static_cast<uint32_t*>(scratch.mutable_data_ptr());
     const cudaStream_t stream = current_stream(boxes);
-    launch_kernel(nms_rotated_pairs_kernel<A>, blocks_for(words * words, 1), kPairThreads, 0, stream,
-                  matrix_view<A>(boxes), groups ? groups->const_data_ptr<int64_t>() : nullptr, size, words,
-                  A(iou_threshold), bits);
-    launch_kernel(nms_rotated_keep_kernel, 1, kWalkThreads, 0, stream, bits, size, words,
-                  mask.mutable_data_ptr<bool>());
+    launch_kernel(nms_rotated_pairs_kernel<A>, blocks_for(tiles * tiles, 1), kPairThreads, 0, stream,
+                  matrix_view<A>(boxes), groups ? groups->const_data_ptr<int64_t>() : nullptr, size, tiles,
+                  A(iou_threshold), pairs);
+    launch_kernel(nms_rotated_keep_kernel, 1, nms::kScanThreads, 2 * words * sizeof(uint32_t), stream, pairs,
+                  int(size), int(words), mask.mutable_data_ptr<bool>());
   });
   return mask;
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "../launch.cuh"
+#include "list.cuh"
 #include "order.cuh"
 #include "scan.cuh"
 

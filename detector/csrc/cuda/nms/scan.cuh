@@ -36,7 +36,8 @@ __device__ void find_all_pairs(const Order<A>& order, A threshold, uint32_t* pai
 }
 
 // Which boxes are kept, by one block, chunk after chunk. One warp decides on a chunk while the others see to
-// what the chunk before suppresses in those after. `alive` and `kept` have a bit for each box.
+// what the chunk before suppresses in those after. `alive` and `kept` have a bit for each box, in whole
+// chunks.
 __device__ inline void suppress_all(const uint32_t* pairs, int size, uint32_t* alive, uint32_t* kept) {
   __shared__ uint32_t own_pairs[2][kWords][kChunk];  // of the boxes of a chunk, for this chunk and the next
   const int lane = lane_of_thread(), num_words = (size + kWarp - 1) / kWarp;
@@ -45,7 +46,7 @@ __device__ inline void suppress_all(const uint32_t* pairs, int size, uint32_t* a
     const int i = of * kWarp + lane;
 #pragma unroll
     for (int word = 0; word < kWords; ++word) {
-      words[word] = i < size && first + word <= of ? __ldcg(pairs + (first + word) * size + i) : 0;
+      words[word] = i < size && first + word <= of ? __ldcg(pairs + int64_t(first + word) * size + i) : 0;
     }
   };
   const auto suppress = [&](int first, int of, const uint32_t (&words)[kWords]) {

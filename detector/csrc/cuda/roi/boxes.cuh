@@ -1,7 +1,7 @@
 // The boxes of a call by image, so that a block which holds a piece of one image finds its boxes.
 #pragma once
 
-#include "../../roi.h"
+#include "../../roi_plan.h"
 #include "../launch.cuh"
 #include "../reduce.cuh"
 
@@ -58,24 +58,55 @@ __global__ void __launch_bounds__(kOrderThreads)
   }
 }
 
-// order: (R,), starts: (groups + 2,)
+// What many boxes are sorted in, (R,) each.
+struct Sorting {
+  int *groups, *sorted_groups;
+  int* numbers;  // 0, 1, ...
+};
+
 template <typename GroupOf>
-void order_boxes(const GroupOf& group_of, int64_t num_boxes, int64_t groups, const Tensor& order,
-                 const Tensor& starts) {
-  launch_kernel(roi_order_kernel<GroupOf>, groups + 1, kOrderThreads, 0, current_stream(order), group_of,
-                int(num_boxes), int(groups), order.mutable_data_ptr<int>(), starts.mutable_data_ptr<int>());
+__global__ void __launch_bounds__(kOrderThreads)
+    roi_groups_kernel(GroupOf group_of, int num_boxes, Sorting sorting) {
+  const int r = blockIdx.x * kOrderThreads + threadIdx.x;
+  if (r < num_boxes) {
+    sorting.groups[r] = group_of(r);
+    sorting.numbers[r] = r;
+  }
+}
+
+// In order.cu.
+void sort_boxes(const Sorting& sorting, int num_boxes, int groups, int* order, int* starts,
+                const Tensor& like, cudaStream_t stream);
+
+// order: (R,), starts: (groups + 2,); both ways give the same.
+template <typename GroupOf>
+void order_boxes(const char* op, const GroupOf& group_of, int64_t num_boxes, int64_t groups, int* order,
+                 int* starts, const Tensor& like) {
+  const cudaStream_t stream = current_stream(like);
+  if (Order(plan(op, kOrderTable, num_boxes)) == Order::kCount) {
+    launch_kernel(roi_order_kernel<GroupOf>, groups + 1, kOrderThreads, 0, stream, group_of, int(num_boxes),
+                  int(groups), order, starts);
+    return;
+  }
+  const Tensor scratch = allocate(like, {3, num_boxes}, ScalarType::Int);
+  int* const first = scratch.mutable_data_ptr<int>();
+  const Sorting sorting{first, first + num_boxes, first + 2 * num_boxes};
+  launch_kernel(roi_groups_kernel<GroupOf>, blocks_for(num_boxes, kOrderThreads), kOrderThreads, 0, stream,
+                group_of, int(num_boxes), sorting);
+  sort_boxes(sorting, int(num_boxes), int(groups), order, starts, like, stream);
 }
 
 // Holds the tensors that BoxesByImage points into.
 template <typename A>
 class OrderedBoxes {
  public:
-  OrderedBoxes(const Tensor& boxes, const Sizes& sizes)
+  OrderedBoxes(const char* op, const Tensor& boxes, const Sizes& sizes)
       : rows_(as_contiguous(boxes)),
         order_(allocate(boxes, {sizes.boxes}, ScalarType::Int)),
         starts_(allocate(boxes, {sizes.images + 2}, ScalarType::Int)) {
     const ImageOf<A> image_of{rows_.const_data_ptr<A>(), int(sizes.images)};
-    order_boxes(image_of, sizes.boxes, sizes.images, order_, starts_);
+    order_boxes(op, image_of, sizes.boxes, sizes.images, order_.mutable_data_ptr<int>(),
+                starts_.mutable_data_ptr<int>(), boxes);
   }
 
   BoxesByImage<A> view() const {

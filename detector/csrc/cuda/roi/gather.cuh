@@ -1,7 +1,7 @@
 // The forward pass of roi_pool and roi_align. A block keeps a few channels of one image in shared memory,
 // the channels of a cell side by side, and walks the boxes of the image; a thread computes one bin for all
 // these channels. Of an image of up to 14,528 cells 16 bytes of channels fit (227 KiB of shared memory in a
-// block; with 99 KiB up to 6,336), of larger ones 8 or 4; the largest are read where they are.
+// block; with 99 KiB up to 6,336), for roi_align of larger ones 8; the largest are read where they are.
 #pragma once
 
 #include "../../roi_plan.h"
@@ -173,26 +173,6 @@ void launch_gather(const Request& request, const Tensor& input, const BoxesByIma
   const auto [groups, chunks, launch] = gather_blocks(request, V * sizeof(T), kStaged);
   launch_kernel(roi_gather_kernel<T, V, kStaged, Op>, launch, current_stream(input), Features<T>(input),
                 boxes, request.sizes, groups, chunks, op, output);
-}
-
-template <typename T, typename Op>
-void gather(Gather kernel, const Request& request, const Tensor& input, const Tensor& boxes, const Op& op,
-            const Output<T>& output) {
-  const OrderedBoxes<Accumulate<T>> ordered(boxes, request.sizes);
-  constexpr int V = 16 / sizeof(T);
-  switch (kernel) {
-    case Gather::kStaged16:
-      return launch_gather<T, V, true>(request, input, ordered.view(), op, output);
-    case Gather::kStaged8:
-      return launch_gather<T, V / 2, true>(request, input, ordered.view(), op, output);
-    case Gather::kStaged4:
-      if constexpr (V >= 4) {
-        return launch_gather<T, V / 4, true>(request, input, ordered.view(), op, output);
-      }
-      [[fallthrough]];
-    case Gather::kDirect:
-      launch_gather<T, V, false>(request, input, ordered.view(), op, output);
-  }
 }
 
 }  // namespace detector::roi

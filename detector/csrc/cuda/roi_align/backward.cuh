@@ -246,7 +246,7 @@ void launch_backward(const T* grad, const BoxesByImage<Accumulate<T>>& boxes,
 template <typename T>
 void launch_backward(const Tensor& grad, const Tensor& boxes, const Sizes& sizes,
                      const Sampling<Accumulate<T>>& sampling, bool channels_last, const Tensor& output) {
-  const roi::OrderedBoxes<Accumulate<T>> ordered(boxes, sizes);
+  const roi::OrderedBoxes<Accumulate<T>> ordered("roi_align", boxes, sizes);
   Tensor last = as_contiguous(grad);
   if (!channels_last) {
     const Tensor dense = last;

@@ -107,7 +107,7 @@ void launch_backward(const Tensor& grad, const Tensor& argmax, const Tensor& box
   const cudaStream_t stream = current_stream(grad);
   std::optional<roi::OrderedBoxes<A>> ordered;
   if (sizes.images > 1) {
-    ordered.emplace(boxes, sizes);
+    ordered.emplace("roi_pool", boxes, sizes);
   }
   const Tensor values = as_contiguous(grad), where = as_contiguous(argmax);
   const int64_t cells = sizes.cells();

@@ -216,8 +216,7 @@ void pool_windows(const Tensor& input, const Tensor& boxes, const Request& reque
   constexpr int block_threads = 128;
   launch_kernel(roi_pool_groups_kernel, blocks_for(sizes.boxes, block_threads), block_threads, 0, stream, row,
                 scale, sizes, box_groups);
-  launch_kernel(roi::roi_order_kernel<GroupOf>, num_groups + 1, roi::kOrderThreads, 0, stream,
-                GroupOf{box_groups}, int(sizes.boxes), int(num_groups), order, starts);
+  roi::order_boxes("roi_pool", GroupOf{box_groups}, sizes.boxes, num_groups, order, starts, boxes);
   launch_kernel(roi_pool_bins_kernel, blocks_for(num_bins, block_threads), block_threads, 0, stream, row,
                 scale, sizes, box_groups, order, grid, bin);
   launch_kernel(roi_pool_windows_kernel<T, V>, launch, stream, roi::Features<T>(input),

@@ -59,16 +59,20 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
       using A = Accumulate<T>;
       const roi::Output<T> to{output.mutable_data_ptr<T>(), argmax.mutable_data_ptr<int32_t>(), false};
       const Request request{sizes, sizeof(T), false, current_gpu()};
-      const int kernel = forward_kernel(request), gather = kernel - int(Forward::kGather);
+      const Forward kernel = forward_kernel(request);
       if constexpr (!std::is_same_v<T, double>) {
-        if (gather < 0) {
-          const auto pool = Forward(kernel) == Forward::kWindows4   ? pool_windows<T, 4>
-                            : Forward(kernel) == Forward::kWindows2 ? pool_windows<T, 2>
-                                                                    : pool_windows<T, 1>;
+        if (kernel < Forward::kStaged16) {
+          const auto pool = kernel == Forward::kWindows4   ? pool_windows<T, 4>
+                            : kernel == Forward::kWindows2 ? pool_windows<T, 2>
+                                                           : pool_windows<T, 1>;
           return pool(input, boxes, request, A(spatial_scale), to);
         }
       }
-      roi::gather<T>(roi::Gather(gather), request, input, boxes, Maximum<A>{A(spatial_scale)}, to);
+      constexpr int V = 16 / sizeof(T);
+      const roi::OrderedBoxes<A> ordered("roi_pool", boxes, sizes);
+      const auto gather = kernel == Forward::kStaged16 ? roi::launch_gather<T, V, true, Maximum<A>>
+                                                       : roi::launch_gather<T, V, false, Maximum<A>>;
+      gather(request, input, ordered.view(), {A(spatial_scale)}, to);
     });
   }
   return {output, argmax};

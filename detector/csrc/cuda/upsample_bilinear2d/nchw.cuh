@@ -49,30 +49,30 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One thread an input column, a strip of input rows and a plane, in this order.
-template <typename Index, typename T, typename A = Accumulate<T>>
+template <typename T, typename A = Accumulate<T>>
 __global__ void __launch_bounds__(kThreads)
     upsample_backward_planes_kernel(const T* __restrict__ grad, Axis<A> vertical, Axis<A> horizontal,
-                                    Index planes, int strips, int strip, T* __restrict__ grad_input) {
+                                    int64_t planes, int strips, int strip, T* __restrict__ grad_input) {
   constexpr int kTaps = kFewTaps, kAhead = 4;
-  Index at = thread_index<Index>();
+  int64_t at = thread_index<int64_t>();
   const int column = int(at % horizontal.in);
   at /= horizontal.in;
   const int first = int(at % strips) * strip;
-  const Index plane = at / strips;
+  const int64_t plane = at / strips;
   if (plane >= planes) {
     return;
   }
   const T* from = grad + plane * vertical.out * horizontal.out;
   T* to = grad_input + plane * vertical.in * horizontal.in + column;
   const Window<kTaps, A> window(horizontal, column);
-  const auto row = [&](int o) { return from + Index(o) * horizontal.out; };
+  const auto row = [&](int o) { return from + int64_t(o) * horizontal.out; };
   walk_inputs<1, kAhead>(
       vertical, first, min(first + strip, vertical.in), [&](int o) { return vertical.tap(o); },
       [&](int o) { return fetch<1>(window, row(o), 1); },
       [&](int o, const Fetched<T, 1, kTaps>& fetched) {
         return sum_window(window, horizontal, column, fetched, row(o), 1);
       },
-      [&](int i, const Pack<A, 1>& sum) { to[Index(i) * horizontal.in] = T(sum.values[0]); });
+      [&](int i, const Pack<A, 1>& sum) { to[int64_t(i) * horizontal.in] = T(sum.values[0]); });
 }
 
 // Of planes made exactly twice as wide with half_pixel positions output columns 2 j - 1 ... 2 j + 2 touch

@@ -59,9 +59,6 @@ struct Cuda {
         return walk(upsample_forward_channels_kernel<pack, int, T>, forward_channels_strips<true>(r),
                     int(images), int(channels));
       case Forward::kChannels:
-        return walk(upsample_forward_channels_kernel<1, int, T>, forward_channels_strips<false>(r),
-                    int(images), int(channels));
-      case Forward::kChannels64:
         return walk(upsample_forward_channels_kernel<1, int64_t, T>, forward_channels_strips<false>(r),
                     images, channels);
       case Forward::kPlanePacks:
@@ -94,15 +91,10 @@ struct Cuda {
         return walk(upsample_backward_channels_kernel<pack, int, T>, backward_channels_strips<true>(r),
                     int(images), int(channels));
       case Backward::kChannels:
-        return walk(upsample_backward_channels_kernel<1, int, T>, backward_channels_strips<false>(r),
-                    int(images), int(channels));
-      case Backward::kChannels64:
         return walk(upsample_backward_channels_kernel<1, int64_t, T>, backward_channels_strips<false>(r),
                     images, channels);
       case Backward::kPlanes:
-        return walk(upsample_backward_planes_kernel<int, T>, backward_planes_strips(r), int(planes));
-      case Backward::kPlanes64:
-        return walk(upsample_backward_planes_kernel<int64_t, T>, backward_planes_strips(r), planes);
+        return walk(upsample_backward_planes_kernel<T>, backward_planes_strips(r), planes);
     }
   }
 };
