@@ -495,6 +495,10 @@ def test_a_number_names_the_picture_alone_in_its_folder(folder):
             [["file", "species"], *beside(BASES, ["oak", "to be checked"] * 8)],
             "to be checked will be learned",
         ),
+        (
+            [["file", "labels"], *beside(BASES, ["oak", "ash", "", "ash"] * 4)],
+            "4 lines with nothing in 'labels': the picture shows no class",
+        ),
     ],
 )
 def test_answers_that_may_be_lost_are_told(folder, capsys, rows, told):
@@ -529,6 +533,13 @@ def test_a_label_that_is_a_word_of_headers_is_no_header(folder):
     Path("t.csv").write_text(text_of([*beside(BASES, ["defect", "rust"] * 8)]))
     assert main(["init", "data", "--labels", "t.csv"]) == 0
     assert {label for row in written().values() for label in row.labels} == {"defect", "rust"}
+
+
+def test_words_for_an_empty_picture_are_no_classes(folder):
+    labels = ["oak", "Blank", "ash", "No defect"] * 4
+    Path("t.csv").write_text(text_of([["file", "labels"], *beside(BASES, labels)]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {"oak", "ash"}
 
 
 def test_no_class_means_the_label_that_is_written_so(folder):

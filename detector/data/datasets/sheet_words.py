@@ -41,17 +41,18 @@ NOTHING = {
     keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
     aucun aucune rien
     ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
+    blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler
 """)
 }
 # Labels that may say so, or that nobody knows, and may as well be classes.
 DOUBTFUL = {
     *_words("""
-    empty blank leer leere vide vacío vacio vuoto vazio background hintergrund fond fondo negative
+    empty leer leere vide vacío vacio vuoto vazio fond fondo negative
     negatives negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro
     unknown unsure unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu
     unclassified unlabeled unlabelled notlabeled notlabelled tobechecked tocheck todo tbd pending
     unidentifiable unbestimmt
-    ok okay io good gut normal nodefect nodefects defectfree fehlerfrei keinfehler
+    ok okay io good gut normal
 """)
 }
 UNKNOWN = ("unknown", "unsure", "unbekannt")

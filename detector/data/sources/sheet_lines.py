@@ -111,6 +111,14 @@ def _names_of_rows(
         for known, new in zip(names, split, strict=True):
             # pandas prints what a second or third column lacks as None.
             known += [name for name in new if name != "None"] if len(columns.labels) > 1 else new
+    if columns.labels and not columns.classes and not columns.boxes:
+        empty = sum(not any(cells[i][place] for i in columns.labels) for place in range(len(rows)))
+        if empty:
+            titles = ", ".join(map(columns.title, columns.labels))
+            notes.append(
+                f"{counted(empty, 'line', 'lines')} with nothing in {titles}: the picture shows no class; "
+                "leave out those that nobody has looked at"
+            )
     if columns.confirmed is not None:
         denied = [place for place, cell in enumerate(cells[columns.confirmed]) if cell and not flag(cell)]
         for place in denied:
