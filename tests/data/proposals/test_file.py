@@ -167,6 +167,7 @@ def test_check_passes_a_data_set_that_is_a_part(path):
             {"ç": (9, 8), "a": (6, 4)},
             r"'a' of \(height, width\) \(4, 6\), but it is \(6, 4\); .*detector propose",
         ),
+        ({"a": (4, 7)}, r"'a' of \(height, width\) \(4, 6\), but it is \(4, 7\); .*detector propose"),
     ],
 )
 def test_check_names_the_image_that_does_not_fit_and_the_tool(path, sizes, message):
