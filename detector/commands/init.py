@@ -16,8 +16,8 @@ import yaml
 from detector.commands.init_again import init_again
 from detector.commands.init_config import RECIPE, choose_tiles, choose_values, describe_objects
 from detector.config import load_cfg
-from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
-from detector.data.datasets.sheet_words import DOUBTFUL, NOTHING, header_key
+from detector.data.sheets.columns import UNNAMED, NamedColumns
+from detector.data.sheets.words import DOUBTFUL, NOTHING, header_key
 from detector.data.sources.scene_split import check_split, split_pictures
 from detector.data.sources.splits import TRAIN, VAL
 from detector.data.sources.table_source import record_source, remove_record

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from detector.commands.hints import export_of
-from detector.data.datasets.sheet_columns import NamedColumns
 from detector.data.formats import FORMATS, ReviewImage
+from detector.data.sheets.columns import NamedColumns
 from detector.labeling.label import label
 from detector.labeling.training_formats import TRAINING_FORMATS, write_training_folder
 from detector.utils.command_line import next_step

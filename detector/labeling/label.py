@@ -16,8 +16,6 @@ from tqdm import tqdm
 
 from detector.data.datasets.image_labels import check_rows
 from detector.data.datasets.image_table import Row, picture_name, read_table
-from detector.data.datasets.sheet import SHEET_SUFFIXES
-from detector.data.datasets.sheet_columns import UNNAMED, NamedColumns
 from detector.data.formats import (
     FORMATS,
     ReviewImage,
@@ -28,6 +26,8 @@ from detector.data.formats import (
 )
 from detector.data.formats.label_studio_storage import how_to_serve
 from detector.data.images import in_any_form
+from detector.data.sheets.columns import UNNAMED, NamedColumns
+from detector.data.sheets.file import SHEET_SUFFIXES
 from detector.data.sources.sheet_source import read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL
 from detector.evaluation.pictures import choose_samples

@@ -30,9 +30,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detector.data.datasets.sheet import SEPARATOR_LINE
-from detector.data.datasets.sheet_columns import names_file_and_labels
 from detector.data.labeled_box import LabeledBox
+from detector.data.sheets.columns import names_file_and_labels
+from detector.data.sheets.file import SEPARATOR_LINE
 from detector.data.sources.splits import find_split_column, split_of_cell, split_of_value
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 from detector.utils.files import check_printable, read_text, relative_name

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from detector.data.datasets.sheet_words import NOTHING, header_key
+from detector.data.sheets.words import NOTHING, header_key
 from detector.data.sources.tagged import Tagged
 from detector.utils.errors import DataError, counted, shortened
 

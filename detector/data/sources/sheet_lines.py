@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from detector.data.datasets.sheet import SheetRow, columns_of
-from detector.data.datasets.sheet_cells import flag, marks
-from detector.data.datasets.sheet_columns import Columns
-from detector.data.datasets.sheet_labels import join_spellings, split_labels
-from detector.data.datasets.sheet_words import MAYBE, NO, YES, allows_several
+from detector.data.sheets.cells import flag, marks
+from detector.data.sheets.columns import Columns
+from detector.data.sheets.file import SheetRow, columns_of
+from detector.data.sheets.labels import join_spellings, split_labels
+from detector.data.sheets.words import MAYBE, NO, YES, allows_several
 from detector.data.sources.splits import split_of_cell
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import check_printable

@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from detector.data.datasets.image_table import picture_name
-from detector.data.datasets.sheet import SheetRow, read_sheet
-from detector.data.datasets.sheet_columns import (
+from detector.data.images import in_any_form, read_image_size
+from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import PictureIndex, readings
+from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.sheets.columns import (
     UNNAMED,
     Columns,
     NamedColumns,
     find_columns,
 )
-from detector.data.datasets.sheet_doubts import notes_on_others
-from detector.data.datasets.sheet_rows import fill_names, without_remarks, without_sums, without_totals
-from detector.data.images import in_any_form, read_image_size
-from detector.data.labeled_box import LabeledBox
-from detector.data.picture_index import PictureIndex, readings
-from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.sheets.doubts import notes_on_others
+from detector.data.sheets.file import SheetRow, read_sheet
+from detector.data.sheets.rows import fill_names, without_remarks, without_sums, without_totals
 from detector.data.sources.class_folders import runs_folder
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines

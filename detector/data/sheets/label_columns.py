@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from detector.data.datasets.sheet_cells import (
+from detector.data.sheets.cells import (
     are_alike,
     are_counts,
     are_flags,
@@ -14,7 +14,7 @@ from detector.data.datasets.sheet_cells import (
     is_index,
     marks,
 )
-from detector.data.datasets.sheet_words import (
+from detector.data.sheets.words import (
     LABELS,
     NAMES_OF_SPECIES,
     RANKS,

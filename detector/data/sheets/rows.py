@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Sequence
 
-from detector.data.datasets.sheet import SheetRow
-from detector.data.datasets.sheet_words import LABELS, PICTURE, TOTALS, header_key, words_of
 from detector.data.pictures import IMAGE_SUFFIXES
+from detector.data.sheets.file import SheetRow
+from detector.data.sheets.words import LABELS, PICTURE, TOTALS, header_key, words_of
 from detector.utils.errors import shortened
 
 _RULE = re.compile(r":?-{2,}:?|={2,}|[-+|=]{3,}|\(\d+ rows?\)|")  # of Markdown and of databases

@@ -4,10 +4,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from detector.data.datasets.sheet import SheetRow, columns_of
-from detector.data.datasets.sheet_cells import are_numbers, flag, number
-from detector.data.datasets.sheet_columns import Columns
-from detector.data.datasets.sheet_words import NOTHING, SCORES, header_key, is_review
+from detector.data.sheets.cells import are_numbers, flag, number
+from detector.data.sheets.columns import Columns
+from detector.data.sheets.file import SheetRow, columns_of
+from detector.data.sheets.words import NOTHING, SCORES, header_key, is_review
 from detector.utils.errors import counted
 
 _CORRECTIONS = 0.5  # share of the cells of a column that are labels of another from which it may correct it

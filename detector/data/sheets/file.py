@@ -1,8 +1,8 @@
 """Reads spreadsheets of any common form, CSV, TSV, text or Excel, into rows of cells.
 
-Encoding and separator are detected: those of Excel depend on the language of the system. sheet_columns.py
-finds what the columns mean. Tables of a run, which `detector init` writes, are read by image_table.py, which
-is strict.
+Encoding and separator are detected: those of Excel depend on the language of the system. columns.py finds
+what the columns mean. Tables of a run, which `detector init` writes, are read by datasets/image_table.py,
+which is strict.
 """
 
 import codecs

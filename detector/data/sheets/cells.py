@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from detector.data.datasets.sheet_words import MAYBE, NO, YES, header_key
 from detector.data.pictures import IMAGE_SUFFIXES
+from detector.data.sheets.words import MAYBE, NO, YES, header_key
 from detector.data.sources.splits import split_of
 
 _MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes

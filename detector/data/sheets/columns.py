@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from detector.data.datasets.sheet import SheetRow, columns_of
-from detector.data.datasets.sheet_cells import (
+from detector.data.sheets.cells import (
     are_flags,
     are_numbers,
     are_scores,
@@ -18,8 +17,9 @@ from detector.data.datasets.sheet_cells import (
     is_file_name,
     number,
 )
-from detector.data.datasets.sheet_label_columns import find_label_columns, is_class
-from detector.data.datasets.sheet_words import (
+from detector.data.sheets.file import SheetRow, columns_of
+from detector.data.sheets.label_columns import find_label_columns, is_class
+from detector.data.sheets.words import (
     CONFIRMED,
     CORNER_AND_SIZE,
     CORNERS,
