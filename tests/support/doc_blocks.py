@@ -119,11 +119,14 @@ def _parse(words: list[str], root: Path) -> argparse.Namespace:
     path = root / words[1]
     assert path.is_file(), f"{shlex.join(words)}: there is no {words[1]}"
     with pytest.MonkeyPatch.context() as patch:
-        for method in ("parse_args", "parse_intermixed_args"):
+        for method in ("parse_args", "parse_intermixed_args", "parse_known_intermixed_args"):
             original = getattr(argparse.ArgumentParser, method)
 
             def parse(self, arguments=None, namespace=None, original=original):
-                raise _Parsed(original(self, arguments, namespace))
+                parsed = original(self, arguments, namespace)
+                if isinstance(parsed, tuple) and parsed[1]:
+                    return parsed  # the caller refuses what is left over
+                raise _Parsed(parsed[0] if isinstance(parsed, tuple) else parsed)
 
             patch.setattr(argparse.ArgumentParser, method, parse)
         try:
