@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.pictures import IMAGE_SUFFIXES, files_below, runs_folder
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _UPLOADED = re.compile(
@@ -84,7 +84,7 @@ class PictureIndex:
 
 def index_folder(folder: Path) -> PictureIndex:
     """The index of all pictures below a folder."""
-    return PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES))
+    return PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(folder)))
 
 
 def readings(text: str) -> list[str]:

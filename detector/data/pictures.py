@@ -139,6 +139,9 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
             here = Path(place)
             searched.add(_identity(here))
             around = here.resolve()
+            if left_out in (around, *around.parents):  # where links to pictures outside are left out, too
+                folders.clear()
+                continue
             paths = [here / name for name in sorted(folders) if name[0] != "." and name not in _NO_PICTURES]
             links = [path for path in paths if path.is_symlink()]
             # A link to a parent folder would lead to an endless search.
@@ -155,6 +158,12 @@ def files_below(folder: Path, suffixes: Sequence[str], *, outside: Path | None =
                 and not (left_out and left_out in file.resolve().parents)
             ]
     return sorted(found)
+
+
+def runs_folder(pictures: Path) -> Path | None:
+    """The folder `runs`, to which detector writes pictures; None if the given folder is in it."""
+    root, runs = pictures.resolve(), Path("runs").resolve()
+    return None if runs in (root, *root.parents) else runs
 
 
 def _each_once(files: Sequence[Path]) -> list[Path]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from detector.data.pictures import IMAGE_SUFFIXES, find_pictures
+from detector.data.pictures import IMAGE_SUFFIXES, find_pictures, runs_folder
 from detector.data.sources.copies import find_copies
 from detector.data.sources.splits import TRAIN, VAL, split_and_rest, split_of, split_of_folders
 from detector.utils.errors import DataError, counted, shortened
@@ -129,12 +129,6 @@ def _check_no_split(pictures: Path, folders: Iterable[list[str]]) -> None:
             "it is a split, move it elsewhere",
             stacklevel=3,
         )
-
-
-def runs_folder(pictures: Path) -> Path | None:
-    """The folder `runs`, to which detector writes pictures; None if the given folder is in it."""
-    root, runs = pictures.resolve(), Path("runs").resolve()
-    return None if runs in (root, *root.parents) else runs
 
 
 def visible(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from detector.data.datasets.image_table import picture_name
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.picture_index import PictureIndex, readings
-from detector.data.pictures import IMAGE_SUFFIXES, files_below
+from detector.data.pictures import IMAGE_SUFFIXES, files_below, runs_folder
 from detector.data.sheets.columns import (
     UNNAMED,
     Columns,
@@ -24,7 +24,6 @@ from detector.data.sheets.columns import (
 from detector.data.sheets.doubts import notes_on_others
 from detector.data.sheets.file import SheetRow, read_sheet
 from detector.data.sheets.rows import fill_names, without_remarks, without_sums, without_totals
-from detector.data.sources.class_folders import runs_folder
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
@@ -146,7 +145,11 @@ def _find_all(
             missing.append(row)
         elif len(files) > 1:
             several = [file.relative_to(folder).as_posix() for file in files]
-            problems.add("several pictures have the name", row.line, f"{row.name!r}: {shortened(several, 2)}")
+            problems.add(
+                f"several pictures below {folder} have the name",
+                row.line,
+                f"{row.name!r}: {shortened(several, 2)}",
+            )
         elif named.setdefault(files[0], row.name) != row.name:
             problems.add(
                 "another line names the same picture by another path",

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from detector.data.pictures import images_below
+from detector.data.pictures import images_below, runs_folder
 from detector.data.sheets.columns import NamedColumns
-from detector.data.sources.class_folders import runs_folder
 from detector.data.sources.tagged_pictures import find_sources
 from detector.utils.errors import UserError, shortened
 from detector.utils.files import atomic_write, file_digest, read_json

@@ -12,10 +12,10 @@ from detector.data.datasets.image_labels import check_rows, list_labels
 from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
-from detector.data.pictures import files_below, images_below
+from detector.data.pictures import files_below, images_below, runs_folder
 from detector.data.sheets.columns import UNNAMED, NamedColumns
 from detector.data.sheets.file import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures, json_rows
-from detector.data.sources.class_folders import pictures_by_class, runs_folder, visible
+from detector.data.sources.class_folders import pictures_by_class, visible
 from detector.data.sources.copies import find_copies
 from detector.data.sources.no_class import without_no_class
 from detector.data.sources.sheet_source import read_sheet_source

@@ -10,6 +10,7 @@ from PIL import Image
 from detector.data.datasets.image_table import picture_name, read_table
 from detector.data.formats import ReviewImage, encode_review
 from detector.data.labeled_box import LabeledBox
+from detector.data.picture_index import index_folder
 from detector.data.sources.tagged_pictures import find_tags
 from detector.utils.errors import DataError
 
@@ -64,10 +65,16 @@ def test_a_copy_of_a_picture_to_test_on_is_not_trained_on(tmp_path):
 
 
 def test_a_run_folder_beside_the_classes_is_none(tmp_path, monkeypatch):
-    draw(tmp_path, "cat/a.jpg", "dog/a.jpg", "runs/mine/pictures/a.png")
+    draw(tmp_path, "cat/a.jpg", "dog/b.jpg", "runs/mine/pictures/a.png")
     monkeypatch.chdir(tmp_path)
     found, _ = find_tags(Path(), None)
     assert [each.labels for each in found] == [("cat",), ("dog",)]
+    Path("runs/mine/links").mkdir()
+    Path("runs/mine/links/a.jpg").symlink_to(tmp_path / "cat/a.jpg")
+    Path("tags.csv").write_text("name;labels\na.jpg;cat\nb.jpg;dog\n")
+    found, _ = find_tags(Path(), Path("tags.csv"))
+    assert [each.name for each in found] == ["cat/a.jpg", "dog/b.jpg"]
+    assert index_folder(Path()).rename(["a.jpg"]) == ["cat/a.jpg"]
 
 
 def test_one_folder_is_no_class(tmp_path):
@@ -308,9 +315,7 @@ def test_a_picture_that_is_in_another_folder_is_found(tmp_path, file):
     labels.write_text(f"{file},cat\n")
     assert tags_of(tmp_path / "in", labels) == {"photos/a b.jpg": ("cat",)}
     labels.write_text(f"{file},cat\nc.jpg,cat\n")
-    assert "several pictures have the name: 'c.jpg': one/c.jpg, two/c.jpg (line 2)" in refused(
-        tmp_path / "in", labels
-    )
+    assert "have the name: 'c.jpg': one/c.jpg, two/c.jpg (line 2)" in refused(tmp_path / "in", labels)
     labels.write_text(f"{file},cat\nx/two/c.jpg,dog\n")
     assert tags_of(tmp_path / "in", labels)["two/c.jpg"] == ("dog",)
 
