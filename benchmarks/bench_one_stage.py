@@ -8,9 +8,9 @@ Weights are random, so hardly a box is left: what is timed is the network and it
 the students have EfficientNet-lite0. Networks take turns, and the fastest of the repeats of each counts.
 
 On the CPU: one image, exported, in CPU seconds of this process with one thread, beside SSDLite320 and the
-smallest YOLO of Ultralytics (pip install ultralytics). The files go to FOLDER, and are not made again. On a GPU:
-batches of 1 and 16 images that are there already, in float32 and fp16, not exported. Writes
-benchmarks/results/one_stage_{cpu,gpu}.json.
+smallest YOLO of Ultralytics (pip install ultralytics). The files go to FOLDER, and are not made again.
+On a GPU: batches of 1 and 16 images that are there already, in float32 and fp16, not exported.
+Writes benchmarks/results/one_stage_{cpu,gpu}.json.
 """
 
 import argparse
