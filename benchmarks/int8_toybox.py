@@ -5,7 +5,8 @@
 
 The weights are found by name (docs/model_zoo.md), the files go to FOLDER. Ranges of activations are those on
 100 training images. Images go through the networks one by one, and for `batched_mAP50` in the batches of
-`detector test`: they are padded to the largest, which changes the statistics of group norm. Writes benchmarks/results/int8_toybox_cpu.json.
+`detector test`, padded to the largest of them, which changes the statistics of group norm.
+Writes benchmarks/results/int8_toybox_cpu.json.
 """
 
 import argparse
