@@ -1,4 +1,4 @@
-"""Times students at 320 x 320 pixels, exported on one core or as they are on a GPU, beside SSDLite320.
+"""Times students at 320 x 320 pixels, exported on one core or as they are on a GPU, beside others' networks.
 
     python benchmarks/bench_one_stage.py FOLDER [--repeats N]
     python benchmarks/bench_one_stage.py FOLDER --device cuda
@@ -7,9 +7,10 @@ Each network takes uint8 images of 320 x 320 pixels and gives boxes above a scor
 Weights are random, so hardly a box is left: what is timed is the network and its proposals. 5 classes;
 the students have EfficientNet-lite0. Networks take turns, and the fastest of the repeats of each counts.
 
-On the CPU: one image, exported, in CPU seconds of this process with one thread. The files go to FOLDER, and
-are not made again. On a GPU: batches of 1 and 16 images that are there already, in float32 and fp16, not
-exported. Writes benchmarks/results/one_stage_{cpu,gpu}.json.
+On the CPU: one image, exported, in CPU seconds of this process with one thread, beside SSDLite320 and the
+smallest YOLO of Ultralytics (pip install ultralytics). The files go to FOLDER, and are not made again.
+On a GPU: batches of 1 and 16 images that are there already, in float32 and fp16, not exported.
+Writes benchmarks/results/one_stage_{cpu,gpu}.json.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import torch
 from measure import report
 from torch import Tensor, nn
 from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn, ssdlite320_mobilenet_v3_large
+from torchvision.ops import box_convert
 
 from detector.commands.export import make_network
 from detector.config import Settings, load_cfg
@@ -85,6 +87,25 @@ class SSDLite(nn.Module):
         return boxes[keep], scores[keep], labels[keep], torch.zeros_like(labels[keep])
 
 
+class YOLO(nn.Module):
+    """A model of Ultralytics for one image of its own size; as there: NMS at 0.7, 300 boxes at most."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        from ultralytics.nn.tasks import DetectionModel
+
+        model = DetectionModel(f"{name}.yaml", nc=CLASSES, verbose=False).eval()
+        self.model = model.fuse(verbose=False)  # batch normalization within the convolutions
+        self.model(torch.zeros(1, 3, SIDE, SIDE))  # makes the places that the scores are of
+
+    def forward(self, images: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        found = self.model(images.float() / 255)[0][0].T
+        places, labels = (found[:, 4:] > THRESHOLD).nonzero().unbind(dim=1)
+        boxes, scores = box_convert(found[places, :4], "cxcywh", "xyxy"), found[places, 4 + labels]
+        keep = batched_nms(boxes, scores, labels, 0.7)[:300]
+        return boxes[keep], scores[keep], labels[keep], torch.zeros_like(labels[keep])
+
+
 def students() -> dict[str, Settings]:
     """The configs of the students by name."""
     shared = ("SELF_TRAIN.SIZES", (SIDE,), "TEST.SCORE_THRESHOLD", THRESHOLD)
@@ -138,7 +159,7 @@ def make_session(path: Path) -> onnxruntime.InferenceSession:
 
 def export(network: nn.Module, path: Path) -> None:
     with torch.no_grad():
-        if isinstance(network, SSDLite):
+        if isinstance(network, SSDLite | YOLO):
             program = torch.export.export(network.eval(), pad_images([torch.zeros(3, SIDE, SIDE).byte()]))
         else:
             program = export_student(network)
@@ -167,7 +188,9 @@ def main() -> None:
     networks: dict[str, nn.Module] = {
         name: make_network(build_student(cfg, pretrained=False).eval()) for name, cfg in students().items()
     }
-    for name, network in {**networks, "torchvision ssdlite320_mobilenet_v3_large": SSDLite()}.items():
+    networks["torchvision ssdlite320_mobilenet_v3_large"] = SSDLite()
+    networks |= {f"Ultralytics {name}": YOLO(name) for name in ("yolo11n", "yolo26n")}
+    for name, network in networks.items():
         path, small = (folder / f"{name.replace(', ', '_')}{suffix}" for suffix in (".onnx", "_int8.onnx"))
         if not small.exists():
             export(network, path)

@@ -11,6 +11,7 @@ from detector.engine.resuming import last_step
 from detector.engine.run_folder import hint_at_resume
 from detector.inference.measured import print_how_to_measure
 from detector.inference.test import run_test
+from detector.inference.zoo import find_weights
 from detector.self_training.self_train import refuse_begun, self_train
 from detector.utils.distributed import is_main, restarts
 from detector.utils.logging import STEP, setup_logging
@@ -22,10 +23,12 @@ def run(options: Namespace) -> None:
     cfg = load_cfg(options.config_file, options.overrides)
     student = Path(cfg.output_dir, "self_train")
     refuse_begun(student, options.resume or restarts() > 0)  # before steps are timed
-    weights = [Path(path) for path in options.weights] or [Path(cfg.output_dir, "model_final.pt")]
+    named = [find_weights(path) for path in options.weights]
+    weights = named or [Path(cfg.output_dir, "model_final.pt")]
     if not (student / "model_final.pt").exists() and all(path.is_file() for path in weights):
         announce(cfg, {"self-train": last_step(student)}, num_weights=len(weights))
-    folder = self_train_and_test(options.config_file, options.overrides, options.weights, options.resume)
+    given = [str(path) for path in named]
+    folder = self_train_and_test(options.config_file, options.overrides, given, options.resume)
     print_how_to_measure(folder)
     hint_to_predict(folder)
 

@@ -40,6 +40,7 @@ from detector.inference.results import (
     name_images,
     results_key,
 )
+from detector.inference.zoo import find_weights
 from detector.modeling.build import build_postprocess
 from detector.self_training.build import Student, build_student_postprocess
 from detector.self_training.networks import Model, is_student, predict_all, restore_network
@@ -70,7 +71,8 @@ def evaluate(
         config: a run folder, wherever it was moved to, or a config file, whose OUTPUT_DIR is the run folder
             of the weak detector.
         overrides: keys of the config to change, as in {"TEST.PICTURES": 0}; docs/config.md.
-        weights: a checkpoint; None: model_final.pt of the run folder.
+        weights: a checkpoint, or the name of trained weights (docs/model_zoo.md); None: model_final.pt of
+            the run folder.
         model: of a run folder, "weak" or "student", the Faster R-CNN of self-training, whose run folder is
             self_train in it; "auto", if `weights` is None: the one that stands for the run, as in
             :func:`detector.load`.
@@ -97,7 +99,7 @@ def run_test(
         warnings.catch_warnings(),  # the log takes them until the test has ended
         process_group(find_device(cfg.device), timeout=3600.0),  # another may have more proposals
     ):
-        path = Path(weights) if weights else folder / "model_final.pt"
+        path = find_weights(weights) if weights else folder / "model_final.pt"
         return test(cfg, folder, path, model, overrides)
 
 

@@ -100,7 +100,15 @@ def test_the_cache_is_where_caches_of_the_user_are(monkeypatch: pytest.MonkeyPat
     assert zoo.cache_folder() == tmp_path / "home/.cache/detector"
 
 
-def test_predict_takes_a_name(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "toybox_demo", "a.png", "--output", "found"],
+        ["test", "toybox_pcl", "--weights", "toybox_demo"],
+        ["self-train", "toybox_pcl", "--weights", "toybox_demo"],
+    ],
+)
+def test_commands_take_a_name(words: list[str], cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.fromarray(IMAGE).save("a.png")
-    assert main(["predict", "toybox_demo", "a.png", "--output", "found"]) == 2
+    assert main(words) == 2
     assert "the weights toybox_demo are not in" in capsys.readouterr().err
