@@ -7,6 +7,7 @@ from typing import Any
 
 from detector.config import load_cfg
 from detector.data.images import read_image_size
+from detector.data.large_images import exceeds_limit
 from detector.data.sources.tagged import Tagged
 from detector.data.tile_choice import choose_tile, quartile
 from detector.data.tiles import Tiling
@@ -64,6 +65,8 @@ def choose_tiles(values: dict[str, Any], tagged: Sequence[Tagged], tile: str) ->
     sizes = [
         picture.size or read_image_size(picture.file) for picture in tagged[:: len(tagged) // _MEASURED + 1]
     ]
+    # Some that are read in parts ask for tiles, however small the others are.
+    sizes = [size for size in sizes if exceeds_limit(*size)] or sizes
     longest = statistics.median(max(size) for size in sizes)
     size = max(values.get("INPUT", {}).get("TEST_SIZES", load_cfg(RECIPE).input.test_sizes))
     sides = [side * longest for picture in tagged for side in picture.sides]
