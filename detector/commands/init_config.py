@@ -66,11 +66,15 @@ def choose_tiles(values: dict[str, Any], tagged: Sequence[Tagged], tile: str) ->
         picture.size or read_image_size(picture.file) for picture in tagged[:: len(tagged) // _MEASURED + 1]
     ]
     # Some that are read in parts ask for tiles, however small the others are.
-    sizes = [size for size in sizes if exceeds_limit(*size)] or sizes
+    large = [size for size in sizes if exceeds_limit(*size)]
+    sizes = large or sizes
     longest = statistics.median(max(size) for size in sizes)
     size = max(values.get("INPUT", {}).get("TEST_SIZES", load_cfg(RECIPE).input.test_sizes))
     sides = [side * longest for picture in tagged for side in picture.sides]
-    side = choose_tile(longest, sides, size) if tile == "auto" else int(tile)
+    if tile == "auto":
+        side = choose_tile(longest, sides, size) or (round(longest / 2) if large else 0)
+    else:
+        side = int(tile)
     if not side:
         return ""
     values["INPUT"] = {**values.get("INPUT", {}), "TILE": side}
