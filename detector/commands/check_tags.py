@@ -13,7 +13,6 @@ from detector.data.build import build_proposals, build_training_set, name_classe
 from detector.data.check import near_duplicates, read_all
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.doubted_tags import DoubtedTag, encode_doubted_tags
-from detector.data.loader import is_large
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.summary import align
@@ -22,7 +21,6 @@ from detector.evaluation.wrong_tags import WrongTags, find_wrong_tags, rates
 from detector.labeling.tag_scores import score_by_folds
 from detector.reporting.tags_page import tags_page
 from detector.self_training.join import tags_of
-from detector.self_training.student import backbone_of
 from detector.utils.errors import UserError, counted
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
@@ -70,8 +68,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         ]
         table = outputs.write("tags.csv", encode_doubted_tags(tag for _, tag in doubted))
         summary = describe([tag for _, tag in doubted])
-        shown = [(image, tag) for image, tag in doubted if not is_large(dataset, image)][:_PICTURES]
-        page = tags_page(dataset, shown, f"{folder.name}: tags that are probably wrong", summary)
+        page = tags_page(dataset, doubted[:_PICTURES], f"{folder.name}: doubted tags", summary)
         path = outputs.write("tags.html", page)
     print(f"\n{class_table(dataset, tags, found)}\n")
     for _, tag in doubted[:_SHOWN]:
@@ -93,7 +90,8 @@ def trained_backbone(cfg: Settings, weights: Path) -> dict[str, Tensor] | None:
         return None
     checkpoint = load_checkpoint(weights)
     check_class_names(cfg.datasets.classes, checkpoint, weights)
-    return backbone_of(checkpoint["model"])
+    saved, prefix = checkpoint["model"], "backbone."
+    return {name.removeprefix(prefix): saved[name] for name in saved if name.startswith(prefix)}
 
 
 def steps_of(cfg: Settings, backbone: object) -> int:

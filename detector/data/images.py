@@ -17,6 +17,7 @@ from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import reading
 
 VOC_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+TIFF_SUFFIXES = (".tif", ".tiff", ".TIF", ".TIFF")
 
 # Pillow supports more formats, but some of them start another program: EPS starts Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -78,7 +79,8 @@ def decoded_image(path: str | Path, *, apply_orientation: bool) -> Image.Image:
             getattr(image, "tile", "")
         ):
             raise DataError(f"it has the mode {image.mode}, expected 8 bits a channel: {_CONVERT}")
-        image.load()
+        with _without_limit():  # TIFF files are compared with it again
+            image.load()
         return image.transpose(turn) if turn is not None else image
 
 
@@ -238,18 +240,17 @@ def _orientation(image: Image.Image) -> int:
 
 
 def find_image(folder: str | Path, image_id: str) -> Path:
-    """The file of an image in a folder, with any of VOC_SUFFIXES.
+    """The file of an image in a folder, with any of VOC_SUFFIXES or TIFF_SUFFIXES.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    for suffix in VOC_SUFFIXES:
+    suffixes = *VOC_SUFFIXES, *TIFF_SUFFIXES
+    for suffix in suffixes:
         path = in_any_form(Path(folder, f"{image_id}{suffix}"))
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"image {Path(folder, image_id)} does not exist, as any of {', '.join(VOC_SUFFIXES)}"
-    )
+    raise FileNotFoundError(f"image {Path(folder, image_id)} does not exist, as any of {', '.join(suffixes)}")
 
 
 def in_any_form(path: Path) -> Path:
@@ -292,11 +293,18 @@ def _opened(path: str | Path, *, limited: bool = True) -> Iterator[Image.Image]:
 
 
 def _open_header(path: str | Path, limited: bool) -> Image.Image:
+    with _LIMIT if limited else _without_limit():
+        return Image.open(path, formats=_FORMATS)
+
+
+@contextmanager
+def _without_limit() -> Iterator[None]:
+    """Let Pillow read images of any size; meanwhile other threads do not open any."""
     with _LIMIT:  # Pillow has one limit for the whole process
         most = Image.MAX_IMAGE_PIXELS
         try:
-            Image.MAX_IMAGE_PIXELS = most if limited else None
-            return Image.open(path, formats=_FORMATS)
+            Image.MAX_IMAGE_PIXELS = None
+            yield
         finally:
             Image.MAX_IMAGE_PIXELS = most
 
