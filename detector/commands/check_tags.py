@@ -13,7 +13,6 @@ from detector.data.build import build_proposals, build_training_set, name_classe
 from detector.data.check import near_duplicates, read_all
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.doubted_tags import DoubtedTag, encode_doubted_tags
-from detector.data.loader import is_large
 from detector.engine.checkpoint import load_checkpoint
 from detector.engine.run_folder import check_class_names, start_run
 from detector.evaluation.summary import align
@@ -70,8 +69,9 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         ]
         table = outputs.write("tags.csv", encode_doubted_tags(tag for _, tag in doubted))
         summary = describe([tag for _, tag in doubted])
-        shown = [(image, tag) for image, tag in doubted if not is_large(dataset, image)][:_PICTURES]
-        page = tags_page(dataset, shown, f"{folder.name}: tags that are probably wrong", summary)
+        page = tags_page(
+            dataset, doubted[:_PICTURES], f"{folder.name}: tags that are probably wrong", summary
+        )
         path = outputs.write("tags.html", page)
     print(f"\n{class_table(dataset, tags, found)}\n")
     for _, tag in doubted[:_SHOWN]:

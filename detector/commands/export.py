@@ -18,6 +18,7 @@ from detector import __version__
 from detector.config import Settings
 from detector.data.build import build_dataset, build_splits, test_side
 from detector.data.images import open_image
+from detector.data.large_images import open_image_file
 from detector.data.loader import collate
 from detector.data.pictures import find_pictures
 from detector.evaluation.summary import encode_json
@@ -88,7 +89,7 @@ def export(
     student = not isinstance(predictor, WeakPredictor)
     if int8 and not (student and form == "onnx"):
         raise UserError("--int8 is for --format onnx and for a student (--model student), which takes images")
-    paths = find_check_images(cfg, images)[:count]
+    pictures = [read_part(path, cfg.input.tile) for path in find_check_images(cfg, images)[:count]]
     outputs = OutputFolder(file.parent / "export", file_digest(file))
     stem = f"{form}_int8" if int8 else form
     with_example = student and form == "onnx"
@@ -99,23 +100,23 @@ def export(
         print(f"traces the network and converts it to {form}", flush=True)
         began, cpu_began = time.perf_counter(), sum(os.times()[:4])
         if isinstance(predictor, WeakPredictor):
-            network = _weak(predictor, cfg, paths)
+            network = _weak(predictor, cfg, pictures)
         else:
-            network = _student(predictor, cfg, paths)
+            network = _student(predictor, cfg, pictures)
         shown = find_thresholds(file, predictor.class_names).tolist()
         described = network.about | {"thresholds": dict(zip(predictor.class_names, shown, strict=True))}
         names = {key: described[key] for key in ("inputs", "outputs")}
         save_program(network.program, form, unchecked, **names, metadata=metadata(described))
         seconds = time.perf_counter() - began
         cpu_seconds = sum(os.times()[:4]) - cpu_began  # of compilers too
-        checked = f"{counted(len(paths), 'image', 'images')} and {network.made} made from them"
+        checked = f"{counted(len(pictures), 'image', 'images')} and {network.made} made from them"
         print(f"done in {duration(seconds)}; compares it with the model on {checked}", flush=True)
         difference = check(network, load_program(form, unchecked), form, checked)
         cost = quantize_checked(unchecked, cfg) if int8 else {}
         path = outputs.write(name, unchecked.read_bytes())
     figures = cost | {
         "difference": difference,
-        "images": len(paths),
+        "images": len(pictures),
         "made_images": network.made,
         "bytes": path.stat().st_size,
         "seconds": round(seconds, 1),
@@ -165,7 +166,7 @@ def quantize_checked(path: Path, cfg: Settings) -> dict[str, Any]:
     train_set, test_set = build_splits(cfg)
     paths = spread([train_set.image_path(i) for i in range(len(train_set))], _CALIBRATION)
     whole, count = mean_ap(load_program("onnx", path), test_set, _MEASURED)
-    quantize_onnx(path, path, map(open_image, paths))
+    quantize_onnx(path, path, (read_part(path, cfg.input.tile) for path in paths))
     left, _ = mean_ap(load_program("onnx", path), test_set, _MEASURED)
     if not count:
         logger.warning("no test image has boxes: what int8 costs in AP was not measured")
@@ -207,10 +208,9 @@ def check(network: _Exported, exported: Network, form: str, images: str) -> floa
     return difference
 
 
-def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
-    made = made_images(paths, [(LEAST_SIDE, LEAST_SIDE), (LEAST_SIDE + 1, 200), (97, 50)])
-    images: list[Path | Tensor] = [*paths, *made]
-    views = [predictor.views(image) for image in images]
+def _weak(predictor: WeakPredictor, cfg: Settings, pictures: Sequence[Tensor]) -> _Exported:
+    made = made_images(pictures, [(LEAST_SIDE, LEAST_SIDE), (LEAST_SIDE + 1, 200), (97, 50)])
+    views = [predictor.views(image) for image in (*pictures, *made)]
     passes = [view.samples[0] for view in views if len(view.proposals)]
     batches = [[sample] for sample in passes] + [passes[:2]]  # images of two sizes, one of them padded
     inputs = [collate(batch).to(predictor.device).inputs for batch in batches if batch]
@@ -221,7 +221,7 @@ def _weak(predictor: WeakPredictor, cfg: Settings, paths: Sequence[Path]) -> _Ex
     return _Exported(export_program(predictor.model), difference, 1e-5, describe(cfg), len(made))
 
 
-def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exported:
+def _student(predictor: Predictor, cfg: Settings, pictures: Sequence[Tensor]) -> _Exported:
     model = cast(Student, predictor.model)
     limits = detection_limits(model)
     about = {
@@ -236,9 +236,9 @@ def _student(predictor: Predictor, cfg: Settings, paths: Sequence[Path]) -> _Exp
         "tile_overlap": cfg.input.tile_overlap,
     }
     sides = model.transform.min_size[-1], model.transform.max_size
-    made = made_images(paths, exported_student.hard_sizes(*sides))
+    made = made_images(pictures, exported_student.hard_sizes(*sides))
 
-    images = [*map(open_image, paths), *made]
+    images = [*pictures, *made]
     # Each alone, and the first and the last ones, of several sizes, together.
     batches = [*([image] for image in images), images[:3], images[-4:]]
     on: dict[str, Any] = {"device": predictor.device, "precision": predictor.precision}
@@ -269,16 +269,25 @@ def make_network(model: Student) -> exported_student.StudentNetwork:
     return FCOSNetwork(model) if isinstance(model, FCOS) else exported_student.FasterRCNNNetwork(model)
 
 
-def made_images(paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+def made_images(pictures: Sequence[Tensor], sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
     """Images (3, H, W) to check with besides pictures, whose sizes may be lucky.
 
     Some pictures, resized to `sizes`, and a black and a white image of the size of the first.
     """
-    first, images = open_image(paths[0]), []
+    first, images = pictures[0], []
     for number, size in enumerate(sizes):
-        image = open_image(paths[number % len(paths)])
+        image = pictures[number % len(pictures)]
         images.append(F.interpolate(image[None].float(), size, mode="bilinear")[0].byte())
     return [*images, torch.zeros_like(first), torch.full_like(first, 255)]
+
+
+def read_part(path: Path, tile: int) -> Tensor:
+    """A picture (3, H, W) uint8; of one that is larger than `tile` pixels, if not 0, the middle tile."""
+    if not tile:
+        return open_image(path)
+    image = open_image_file(path, apply_orientation=True)
+    top, left = (max(0, side - tile) // 2 for side in image.shape[1:])
+    return image[:, top : top + tile, left : left + tile].contiguous()
 
 
 def find_check_images(cfg: Settings, folder: Path | None) -> list[Path]:

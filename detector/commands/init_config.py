@@ -7,6 +7,7 @@ from typing import Any
 
 from detector.config import load_cfg
 from detector.data.images import read_image_size
+from detector.data.large_images import exceeds_limit
 from detector.data.sources.tagged import Tagged
 from detector.data.tile_choice import choose_tile, quartile
 from detector.data.tiles import Tiling
@@ -64,10 +65,16 @@ def choose_tiles(values: dict[str, Any], tagged: Sequence[Tagged], tile: str) ->
     sizes = [
         picture.size or read_image_size(picture.file) for picture in tagged[:: len(tagged) // _MEASURED + 1]
     ]
+    # Some that are read in parts ask for tiles, however small the others are.
+    large = [size for size in sizes if exceeds_limit(*size)]
+    sizes = large or sizes
     longest = statistics.median(max(size) for size in sizes)
     size = max(values.get("INPUT", {}).get("TEST_SIZES", load_cfg(RECIPE).input.test_sizes))
     sides = [side * longest for picture in tagged for side in picture.sides]
-    side = choose_tile(longest, sides, size) if tile == "auto" else int(tile)
+    if tile == "auto":
+        side = choose_tile(longest, sides, size) or (round(longest / 2) if large else 0)
+    else:
+        side = int(tile)
     if not side:
         return ""
     values["INPUT"] = {**values.get("INPUT", {}), "TILE": side}

@@ -17,6 +17,7 @@ from detector.utils.errors import DataError, UserError, is_out_of_memory
 from detector.utils.files import reading
 
 VOC_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+TIFF_SUFFIXES = (".tif", ".tiff", ".TIF", ".TIFF")
 
 # Pillow supports more formats, but some of them start another program: EPS starts Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -238,18 +239,17 @@ def _orientation(image: Image.Image) -> int:
 
 
 def find_image(folder: str | Path, image_id: str) -> Path:
-    """The file of an image in a folder, with any of VOC_SUFFIXES.
+    """The file of an image in a folder, with any of VOC_SUFFIXES or TIFF_SUFFIXES.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    for suffix in VOC_SUFFIXES:
+    suffixes = *VOC_SUFFIXES, *TIFF_SUFFIXES
+    for suffix in suffixes:
         path = in_any_form(Path(folder, f"{image_id}{suffix}"))
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"image {Path(folder, image_id)} does not exist, as any of {', '.join(VOC_SUFFIXES)}"
-    )
+    raise FileNotFoundError(f"image {Path(folder, image_id)} does not exist, as any of {', '.join(suffixes)}")
 
 
 def in_any_form(path: Path) -> Path:

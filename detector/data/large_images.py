@@ -14,6 +14,7 @@ from detector.utils.errors import DataError
 
 _BAND = 1024  # rows that are read at a time to reduce a picture
 _PILLOW_BYTES = 4  # per pixel
+_SHOWN = 4096  # pixels of the shorter side to look at, at least
 
 
 class LargeImage:
@@ -68,6 +69,11 @@ def open_image_file(path: str | Path, *, apply_orientation: bool) -> Tensor | La
     check_memory(path, _PILLOW_BYTES * height * width)
     image = decoded_image(path, apply_orientation=apply_orientation)
     return LargeImage(lambda *box: from_pillow(image.crop(box)), height, width)
+
+
+def reduced_to_show(image: Tensor | LargeImage) -> Tensor:
+    """The image (3, H, W) to look at: fewer pixels of one that is read in parts."""
+    return image if isinstance(image, Tensor) else image.reduced(_SHOWN)
 
 
 def exceeds_limit(height: int, width: int) -> bool:

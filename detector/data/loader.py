@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from detector.data.datasets.annotated import AnnotatedImages
-from detector.data.large_images import LargeImage, exceeds_limit, open_image_file
+from detector.data.large_images import LargeImage, exceeds_limit, open_image_file, reduced_to_show
 from detector.data.proposals import clean_proposals, clean_rows
 from detector.data.reviewed import shown_classes
 from detector.data.tiles import Tiling, draw_tiles, tile_pixels, tiles_of, to_view
@@ -177,6 +177,11 @@ def read_parts(source: ImageDataset, index: int) -> Tensor | LargeImage:
     if isinstance(source, AnnotatedImages) and is_large(source, index):
         return open_image_file(source.image_path(index), apply_orientation=source.apply_orientation)
     return source.read_image(index)
+
+
+def read_shown(source: AnnotatedImages, index: int) -> Tensor:
+    """An image of a data set to look at; a large one is reduced, to less than `source.image_size`."""
+    return reduced_to_show(read_parts(source, index))
 
 
 def is_large(source: AnnotatedImages, index: int) -> bool:

@@ -86,15 +86,17 @@ class Picture:
     text: str  # the alternative text
 
 
-def picture(image: Tensor, boxes: Sequence[Box], text: str, drawn: Image.Image | None = None) -> Picture:
-    """A :class:`Picture` of an image (3, H, W) uint8, with found boxes on top of others.
+def picture(drawn: Tensor | Image.Image, size: tuple[int, int], boxes: Sequence[Box], text: str) -> Picture:
+    """A :class:`Picture` of an image, with found boxes on top of others.
 
     Args:
-        drawn: what to show instead of the pixels of the image; it may be smaller.
+        drawn: what to show, (3, H, W) uint8 or an image; it may be smaller than the image is.
+        size: (height, width) of the image in whose pixels the boxes are.
     """
-    shown = (drawn or Image.fromarray(image.permute(1, 2, 0).numpy())).convert("RGB")
+    if isinstance(drawn, Tensor):
+        drawn = Image.fromarray(drawn.permute(1, 2, 0).numpy())
+    shown = drawn.convert("RGB")
     shown.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     content = base64.b64encode(encode_image(shown, "jpeg", quality=82, optimize=True)).decode("ascii")
-    height, width = image.shape[1:]
     on_top = sorted(boxes, key=lambda box: box.style == "found")
-    return Picture(f"data:image/jpeg;base64,{content}", (height, width), on_top, text)
+    return Picture(f"data:image/jpeg;base64,{content}", size, on_top, text)

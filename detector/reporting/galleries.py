@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
+from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.loader import read_shown
 from detector.evaluation.errors import KINDS, Judged, countable, f1
 from detector.evaluation.pictures import in_turns
 from detector.reporting.document import Box, Picture, Section, picture, render
@@ -50,21 +51,22 @@ class Figure:
 
 
 def galleries_section(
-    judged: Sequence[Judged], class_names: Sequence[str], read_image: Callable[[int], Tensor], count: int
+    judged: Sequence[Judged], dataset: AnnotatedImages, indices: Sequence[int], count: int
 ) -> tuple[Section, set[int]]:
     """Up to `count` pictures of each kind, and the indices of the images that they show.
 
     The first picture of image i has the anchor `picture-i`, to which the list of images links.
 
     Args:
-        read_image: takes an index into `judged`.
+        indices: of the judged images in `dataset`.
     """
     shown: set[int] = set()
+    class_names = dataset.class_names
 
     def figure(index: int, row: int | None, head: str, text: str) -> Figure:
         anchor = "" if index in shown else f"picture-{index}"
         shown.add(index)
-        return Figure(_draw(judged[index], class_names, read_image(index), row), head, text, anchor)
+        return Figure(_draw(judged[index], dataset, indices[index], row), head, text, anchor)
 
     def detection(index: int, row: int) -> Figure:
         found = judged[index].detections
@@ -108,14 +110,16 @@ def truth_boxes(annotation: Annotation | None) -> list[Box]:
     return [Box(box, "true") for box in annotation.boxes.tolist()] if annotation else []
 
 
-def _draw(image: Judged, class_names: Sequence[str], pixels: Tensor, row: int | None) -> Picture:
+def _draw(image: Judged, dataset: AnnotatedImages, index: int, row: int | None) -> Picture:
     """One image with its counted detections; only detection `row` is emphasized, or all if `row` is None."""
     counted = np.flatnonzero(image.counted.numpy()).tolist()
     found = image.detections
     thin = "found" if row is None else "other"
+    class_names = dataset.class_names
     boxes = [_found(found, other, class_names, thin) for other in counted if other != row]
     boxes += [] if row is None else [_found(found, row, class_names, "found")]
-    return picture(pixels, boxes + truth_boxes(image.annotation), found.image_id)
+    boxes += truth_boxes(image.annotation)
+    return picture(read_shown(dataset, index), dataset.image_size(index), boxes, found.image_id)
 
 
 def _found(image: Detections, row: int, class_names: Sequence[str], style: str) -> Box:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc import VOCDataset
+from detector.data.loader import read_shown
 from detector.evaluation.pictures import in_turns
 from detector.inference.results import annotations
 from detector.reporting.document import Box, Section, picture, render
@@ -44,9 +45,9 @@ def pseudo_section(folder: Path, split: str, train_set: AnnotatedImages, count: 
         own = boxes[index]
         rows = zip(own.boxes.tolist(), own.labels.tolist(), scores[index].tolist(), strict=True)
         drawn = [Box(box, "found", label, f"{names[label]} {score:.2f}") for box, label, score in rows]
-        shown = picture(
-            train_set.read_image(index), drawn + truth_boxes(truth.get(index)), train_set.image_ids[index]
-        )
+        drawn += truth_boxes(truth.get(index))
+        size, image_id = train_set.image_size(index), train_set.image_ids[index]
+        shown = picture(read_shown(train_set, index), size, drawn, image_id)
         head = ", ".join(box.title for box in drawn[:4]) or "nothing"
         figures.append(Figure(shown, head, f"F1 {known[index]:.2f}" if known else ""))
     number = sum(len(image.labels) for image in boxes)

@@ -77,9 +77,7 @@ def results_sections(
         return None, [sliders]
     judged = judge(ordered, annotated, len(names))
     kinds = count_kinds(judged, len(names))
-    galleries, pictured = galleries_section(
-        judged, names, lambda index: test_set.read_image(boxed[index]), count
-    )
+    galleries, pictured = galleries_section(judged, test_set, boxed, count)
     ap = [tested.metrics["per_class"][name]["AP50"] for name in names]
     return kinds, [
         errors_section(names, kinds, count_outcomes(judged, len(names))),

@@ -74,7 +74,7 @@ def _panel(
             if member != row:
                 boxes.append(Box(seen.boxes[member].tolist(), "member", label))
     name = f"{seen.image_id}, {stream_names(stream + 1)[-1]}"
-    return picture(pixels, boxes, name, drawn=draw_heat(pixels, seen, stream))
+    return picture(draw_heat(pixels, seen, stream), (pixels.shape[1], pixels.shape[2]), boxes, name)
 
 
 def _ranks(seen: Attention) -> Markup:

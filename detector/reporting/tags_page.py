@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.doubted_tags import DoubtedTag
+from detector.data.loader import read_shown
 from detector.reporting.document import POLICY, Box, Section, picture, render
 from detector.reporting.galleries import Figure
 
@@ -45,5 +46,5 @@ def _figure(dataset: AnnotatedImages, index: int, tag: DoubtedTag) -> Figure:
     text = f"{100 * tag.probability:.0f} % likely"
     if tag.near_duplicates:
         text += f"; nearly the same image {'with' if missing else 'without'} the tag: {tag.near_duplicates}"
-    shown = picture(dataset.read_image(index), boxes, tag.image)
+    shown = picture(read_shown(dataset, index), dataset.image_size(index), boxes, tag.image)
     return Figure(shown, f"{tag.label} missing" if missing else f"no {tag.label}", text)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.loader import read_shown
 from detector.evaluation.pictures import choose_samples
 from detector.evaluation.thresholds import FALLBACK, Threshold
 from detector.evaluation.voc import RankedHits
@@ -94,6 +95,5 @@ def _figure(test_set: AnnotatedImages, index: int, found: Detections, values: Se
         boxes.append(Box(found.boxes[row].tolist(), "found", label, title, score, shown))
     truth = truth_boxes(test_set.annotation(index))
     tags = ", ".join(name for name, tag in zip(names, test_set.labels(index).tolist(), strict=True) if tag)
-    return Figure(
-        picture(test_set.read_image(index), boxes + truth, test_set.image_ids[index]), tags or "no tag"
-    )
+    size, image_id = test_set.image_size(index), test_set.image_ids[index]
+    return Figure(picture(read_shown(test_set, index), size, boxes + truth, image_id), tags or "no tag")

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from detector.config import Settings, with_values
-from detector.data.build import build_train_loader, draw_factors
+from detector.data.build import build_tiling, build_train_loader, draw_factors
 from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.formats import review_file
+from detector.data.loader import read_parts
 from detector.data.reviewed import find_id, read_reviewed, reviewed_counts
 from detector.data.training_set import TrainingSet
 from detector.engine.build import build_optimizer, build_train_options
@@ -250,12 +252,13 @@ class Rounds:
         factors = np.array(drawn) * (1.0 if factors is None else factors)
         weighs = cfg.self_train.pseudo_weight != 1
         images = BoxDataset(
-            _Boxed(dataset, boxes),
+            _Boxed(dataset, boxes),  # type: ignore[arg-type]  # BoxDataset reads images in parts, too
             flip=cfg.input.flip,
             reviewed=reviewed_counts(training_set.reviewed, dataset.image_ids) if weighs else (),
             copy_paste=cfg.self_train.copy_paste,
             mosaic=cfg.self_train.mosaic,
             pool=np.flatnonzero(factors),
+            tiling=build_tiling(cfg.input),
         )
         return build_box_loader(cfg, images, start=0, factors=factors)
 
@@ -277,6 +280,6 @@ class _Boxed:
 
     def __init__(self, dataset: AnnotatedImages, boxes: Sequence[Annotation]) -> None:
         self.class_names, self.image_ids = dataset.class_names, dataset.image_ids
-        self.image_size, self.read_image = dataset.image_size, dataset.read_image
+        self.image_size, self.read_image = dataset.image_size, partial(read_parts, dataset)
         self.labels, self.unknown = dataset.labels, dataset.unknown
         self.annotation = boxes.__getitem__

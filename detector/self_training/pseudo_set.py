@@ -12,7 +12,8 @@ from detector.data.datasets.annotated import AnnotatedImages
 from detector.data.datasets.voc_writer import new_voc_folder, write_annotation, write_split
 from detector.data.formats import encode_coco, review_image
 from detector.data.formats.coco import read as read_coco
-from detector.data.images import VOC_SUFFIXES, read_orientation
+from detector.data.images import TIFF_SUFFIXES, VOC_SUFFIXES, read_orientation
+from detector.data.loader import is_large
 from detector.data.reviewed import reviewed_counts
 from detector.data.training_set import TrainingSet
 from detector.structures import Detections
@@ -36,7 +37,9 @@ def write_pseudo_set(
 
     JPEGImages contains links to the images. An image is copied instead, as PNG of the pixels that the
     detector saw, if it has another suffix, which readers of this layout would not find, or if its EXIF
-    orientation was applied, which they ignore. Annotations, which say that they are of the pixels as
+    orientation was applied, which they ignore; a TIFF that is read in parts is linked, since a PNG
+    would be read as a whole.
+    Annotations, which say that they are of the pixels as
     stored, are XML files with inclusive, 1-based boxes, which
     :class:`VOCDataset` reads back unchanged. SPLIT.json has the same boxes in COCO's format, with category
     ids from 1 in the order of the classes. Unsafe characters of an id become %XX, by their bytes.
@@ -56,9 +59,8 @@ def write_pseudo_set(
         image_ids = [_file_name(found.image_id) for found in detections]
         for index, found in zip(range(len(dataset)), detections, strict=True):
             path, size = dataset.image_path(index), dataset.image_size(index)
-            copied = path.suffix not in VOC_SUFFIXES or (
-                dataset.apply_orientation and read_orientation(path) > 1
-            )
+            suffixes = (*VOC_SUFFIXES, *TIFF_SUFFIXES) if is_large(dataset, index) else VOC_SUFFIXES
+            copied = path.suffix not in suffixes or (dataset.apply_orientation and read_orientation(path) > 1)
             name = f"{image_ids[index]}{'.png' if copied else path.suffix}"
             target = inside(folder / "JPEGImages", name)
             target.parent.mkdir(parents=True, exist_ok=True)  # an id may name a folder

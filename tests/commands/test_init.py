@@ -120,6 +120,16 @@ def test_large_pictures_are_cut_into_tiles_unless_told_otherwise(pictures, capsy
     assert load_cfg("mine.yaml").input.train_sizes == (320,)
 
 
+def test_one_picture_that_is_read_in_parts_asks_for_tiles(pictures, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    path = next(iter(pictures.rglob("*.png")))
+    Image.open(path).resize((1600, 30)).save(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)
+    assert main(["init", "my pictures"]) == 0
+    assert "pictures are 1600 pixels long" in capsys.readouterr().out
+    assert load_cfg("mine.yaml").input.tile == 320
+
+
 def test_small_known_objects_choose_the_tiles(pictures, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]

@@ -1,7 +1,10 @@
 import torch
+from PIL import Image
 
+from detector.data.datasets.voc import VOCDataset
+from detector.data.toybox import CLASSES, draw_toybox
 from detector.evaluation.errors import judge
-from detector.reporting.galleries import best_detections, confident_mistakes, worst_images
+from detector.reporting.galleries import best_detections, confident_mistakes, galleries_section, worst_images
 from detector.structures import Annotation, Detections
 
 BOXES = torch.tensor([[0.0, 0, 10, 10], [20, 0, 30, 10], [50, 50, 60, 60]])  # the last is on nothing
@@ -33,3 +36,15 @@ def test_what_the_galleries_show():
     assert confident_mistakes(images, 1) == [(1, 0)]
     assert worst_images(images, 2) == [3, 4]
     assert best_detections([], 2, 9) == worst_images([], 9) == []
+
+
+def test_boxes_are_in_pixels_of_a_picture_that_is_shown_reduced(tmp_path, monkeypatch):
+    draw_toybox(tmp_path / "toybox", train=1, test=1)
+    data = VOCDataset(tmp_path / "toybox", "test", CLASSES)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5000)
+    monkeypatch.setattr("detector.data.large_images._SHOWN", 60)
+    truth = data.annotation(0)
+    found = Detections(truth.image_id, truth.boxes, torch.ones(len(truth.labels)), truth.labels)
+    section, _ = galleries_section(judge([found], [truth], len(CLASSES)), data, [0], 1)
+    height, width = data.image_size(0)
+    assert f'viewBox="0 0 {width} {height}"' in section.body

@@ -108,6 +108,22 @@ def test_what_browsers_do_not_show_is_sent_as_png(store: Store, tmp_path: Path) 
     assert (Image.open(io.BytesIO(stored)).size, kind) == ((60, 80), "image/png")
 
 
+def test_a_picture_that_is_read_in_parts_is_sent_reduced_and_cropped_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = Image.new("RGB", (160, 80), (9, 8, 7))
+    picture.paste((200, 0, 0), (96, 32, 128, 64))
+    picture.save(tmp_path / "a.tiff")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5000)
+    monkeypatch.setattr("detector.data.large_images._SHOWN", 20)
+    pictures = Pictures({1: tmp_path / "a.tiff"}, upright=True)
+    content, kind = pictures.encoded(1)
+    assert (Image.open(io.BytesIO(content)).size, kind) == ((40, 20), "image/jpeg")
+    crop = Image.open(io.BytesIO(pictures.crop(1, (96, 32, 128, 64))))
+    assert crop.size == (192, 192)
+    assert crop.getpixel((96, 96))[0] > 190
+
+
 def test_a_picture_that_was_deleted_is_an_error_of_its_own(app, tmp_path: Path) -> None:
     (tmp_path / "0.png").unlink()
     answer = ask(app, "GET", "/api/images/1/pixels")

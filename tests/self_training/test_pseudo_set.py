@@ -196,3 +196,11 @@ def test_the_set_says_that_its_boxes_are_of_the_pixels_as_stored(tmp_path, orien
     dataset = COCODataset(tmp_path / "p", "train", annotations="train.json", images="JPEGImages")
     warn_of_turned(dataset, {0: dataset.annotation(0)}, {})
     assert all("score" in str(warning.message) for warning in recwarn)  # nothing about turned pictures
+
+
+def test_a_tiff_that_is_read_in_parts_is_linked(tmp_path, monkeypatch):
+    Image.new("RGB", SIZE[::-1], "red").save(tmp_path / "a.tif")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    write_pseudo_set(tmp_path / "set", "train", Images([(tmp_path / "a.tif", SIZE)]), [found("a", [], [])])
+    assert (tmp_path / "set" / "JPEGImages" / "a.tif").resolve() == tmp_path / "a.tif"
+    assert VOCDataset(tmp_path / "set", "train", CLASSES).image_size(0) == SIZE
