@@ -79,7 +79,8 @@ def decoded_image(path: str | Path, *, apply_orientation: bool) -> Image.Image:
             getattr(image, "tile", "")
         ):
             raise DataError(f"it has the mode {image.mode}, expected 8 bits a channel: {_CONVERT}")
-        image.load()
+        with _without_limit():  # TIFF files are compared with it again
+            image.load()
         return image.transpose(turn) if turn is not None else image
 
 
@@ -292,11 +293,18 @@ def _opened(path: str | Path, *, limited: bool = True) -> Iterator[Image.Image]:
 
 
 def _open_header(path: str | Path, limited: bool) -> Image.Image:
+    with _LIMIT if limited else _without_limit():
+        return Image.open(path, formats=_FORMATS)
+
+
+@contextmanager
+def _without_limit() -> Iterator[None]:
+    """Let Pillow read images of any size; meanwhile other threads do not open any."""
     with _LIMIT:  # Pillow has one limit for the whole process
         most = Image.MAX_IMAGE_PIXELS
         try:
-            Image.MAX_IMAGE_PIXELS = most if limited else None
-            return Image.open(path, formats=_FORMATS)
+            Image.MAX_IMAGE_PIXELS = None
+            yield
         finally:
             Image.MAX_IMAGE_PIXELS = most
 

@@ -41,16 +41,19 @@ def expect_parts(image: LargeImage, expected: torch.Tensor) -> None:
     assert image.reduced(50).shape == (3, 60, 80)  # by 5: the last row has one line of pixels
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "P"])
-def test_a_picture_that_is_decoded_as_a_whole_is_cut(mode: str, tmp_path: Path, limit: None) -> None:
+@pytest.mark.parametrize(("mode", "suffix"), [("RGB", "png"), ("L", "png"), ("P", "png"), ("RGB", "tif")])
+def test_a_picture_that_is_decoded_as_a_whole_is_cut(
+    mode: str, suffix: str, tmp_path: Path, limit: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detector.data.large_images.tiff_parts", lambda path: None)  # without tifffile
     picture = Image.fromarray(PIXELS).convert(mode)
-    picture.save(tmp_path / "a.png")
+    picture.save(path := tmp_path / f"a.{suffix}")
     expected = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
-    image = open_image_file(tmp_path / "a.png", apply_orientation=False)
+    image = open_image_file(path, apply_orientation=False)
     assert isinstance(image, LargeImage)
     assert image[:, 3:50, 7:300].equal(expected[:, 3:50, 7:300])
     with pytest.raises(DataError, match="exceeds limit"):
-        read_image(tmp_path / "a.png")
+        read_image(path)
     if mode == "RGB":
         expect_parts(image, expected)
 

@@ -114,12 +114,15 @@ def test_a_picture_that_is_read_in_parts_is_sent_reduced_and_cropped_as_it_is(
     picture = Image.new("RGB", (160, 80), (9, 8, 7))
     picture.paste((200, 0, 0), (96, 32, 128, 64))
     picture.save(tmp_path / "a.tiff")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5000)
-    monkeypatch.setattr("detector.data.large_images._SHOWN", 20)
     pictures = Pictures({1: tmp_path / "a.tiff"}, upright=True)
-    content, kind = pictures.encoded(1)
+    with monkeypatch.context() as context:
+        context.setattr(Image, "MAX_IMAGE_PIXELS", 5000)
+        context.setattr("detector.data.large_images._SHOWN", 20)
+        context.setattr("detector.data.large_images._BAND", 16)
+        content, kind = pictures.encoded(1)
+        cut = pictures.crop(1, (96, 32, 128, 64))
     assert (Image.open(io.BytesIO(content)).size, kind) == ((40, 20), "image/jpeg")
-    crop = Image.open(io.BytesIO(pictures.crop(1, (96, 32, 128, 64))))
+    crop = Image.open(io.BytesIO(cut))
     assert crop.size == (192, 192)
     assert crop.getpixel((96, 96))[0] > 190
 
