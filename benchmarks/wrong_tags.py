@@ -42,6 +42,7 @@ from few_boxes import DATA, take_data_set
 from measure import commit
 from methods import ROOT, compare
 
+from detector.commands.check_tags import trained_backbone
 from detector.config import load_cfg
 from detector.data.build import build_dataset, build_training_set
 from detector.data.datasets.annotated import AnnotatedImages
@@ -50,7 +51,6 @@ from detector.engine.precision import Precision
 from detector.evaluation.wrong_tags import find_wrong_tags
 from detector.labeling.tag_scores import score_by_folds, score_images
 from detector.modeling.build import build_model
-from detector.self_training.student import backbone_of
 from detector.utils.distributed import find_device
 from detector.utils.reproducibility import package_version
 
@@ -171,7 +171,7 @@ def write_scores(data_set: str, run: Path, how: str) -> None:
         every = range(len(training_set.dataset))
         scores = score_images(cfg, model.to(device), training_set, every, Precision(cfg.precision, device))
     else:
-        weights = backbone_of(checkpoint["model"])
+        weights = trained_backbone(cfg, run / "model_final.pt")
         scores = score_by_folds(
             *(cfg, training_set, device),
             folds=FOLDS,

@@ -21,7 +21,6 @@ from detector.evaluation.wrong_tags import WrongTags, find_wrong_tags, rates
 from detector.labeling.tag_scores import score_by_folds
 from detector.reporting.tags_page import tags_page
 from detector.self_training.join import tags_of
-from detector.self_training.student import backbone_of
 from detector.utils.errors import UserError, counted
 from detector.utils.folder_lock import folder_lock
 from detector.utils.outputs import OutputFolder
@@ -93,7 +92,8 @@ def trained_backbone(cfg: Settings, weights: Path) -> dict[str, Tensor] | None:
         return None
     checkpoint = load_checkpoint(weights)
     check_class_names(cfg.datasets.classes, checkpoint, weights)
-    return backbone_of(checkpoint["model"])
+    saved, prefix = checkpoint["model"], "backbone."
+    return {name.removeprefix(prefix): saved[name] for name in saved if name.startswith(prefix)}
 
 
 def steps_of(cfg: Settings, backbone: object) -> int:

@@ -14,6 +14,7 @@ from detector.data.datasets.voc import VOCDataset
 from detector.data.toybox import CLASSES
 from detector.evaluation.wrong_tags import WrongTags
 from detector.labeling.tag_scores import TagScores, draw_folds, score_by_folds
+from detector.modeling.build import build_model
 from detector.utils.distributed import find_device
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "toybox_pcl.yaml")
@@ -68,6 +69,21 @@ def test_folds_with_and_without_a_run(command, overrides, tmp_path, capsys):
     capsys.readouterr()
     assert command("check")([str(tmp_path / "run"), "--tags"]) == 0
     assert f"next: detector review {tmp_path / 'run'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["small", "timm"])
+def test_the_folds_take_the_backbone_of_the_run(name, overrides, tmp_path, monkeypatch):
+    if name == "timm":
+        pytest.importorskip("timm")
+        overrides += ["MODEL.BACKBONE.TIMM_NAME", "resnet10t"]
+    cfg = load_cfg(CONFIG, [*overrides, "MODEL.BACKBONE.NAME", name, "MODEL.WEIGHTS", ""])
+    model = build_model(cfg)
+    monkeypatch.setattr(check_tags, "load_checkpoint", lambda path: {"model": model.state_dict()})
+    monkeypatch.setattr(check_tags, "check_class_names", lambda *_: None)
+    (tmp_path / "model_final.pt").touch()
+    found = check_tags.trained_backbone(cfg, tmp_path / "model_final.pt")
+    assert found is not None
+    assert found.keys() == model.backbone.state_dict().keys()
 
 
 def test_an_image_is_scored_by_a_detector_that_has_not_learned_its_tags(overrides):
