@@ -76,6 +76,7 @@ def announce(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
     except (UserError, OSError):
         if world_size() > 1:  # others may wait for this one
             raise
+        print("  could not be timed", flush=True)  # as images that are read in parts
         return {}
     student = cfg.self_train.max_iter + cfg.self_train.teacher_steps
     kind = (FCOS if cfg.self_train.detector == "fcos" else FasterRCNN).kind

@@ -30,10 +30,11 @@ def test_each_stage_is_timed_and_nothing_is_written(cfg, tmp_path, capsys) -> No
     assert max(map(len, lines)) <= 80
 
 
-def test_what_cannot_be_timed_is_left_to_the_stage(cfg, tmp_path) -> None:
+def test_what_cannot_be_timed_is_left_to_the_stage(cfg, tmp_path, capsys) -> None:
     for path in (tmp_path / "toybox" / "JPEGImages").iterdir():
         path.write_bytes(path.read_bytes()[:900])
     assert announce(cfg, ALL) == {}
+    assert "could not be timed" in capsys.readouterr().out
 
 
 def test_steps_images_and_stages_that_are_left_count(cfg, monkeypatch) -> None:
