@@ -68,9 +68,7 @@ def check_tags(config: str | Path, overrides: Overrides) -> Path:
         ]
         table = outputs.write("tags.csv", encode_doubted_tags(tag for _, tag in doubted))
         summary = describe([tag for _, tag in doubted])
-        page = tags_page(
-            dataset, doubted[:_PICTURES], f"{folder.name}: doubted tags", summary
-        )
+        page = tags_page(dataset, doubted[:_PICTURES], f"{folder.name}: doubted tags", summary)
         path = outputs.write("tags.html", page)
     print(f"\n{class_table(dataset, tags, found)}\n")
     for _, tag in doubted[:_SHOWN]:
