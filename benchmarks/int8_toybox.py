@@ -4,8 +4,8 @@
     python benchmarks/int8_toybox.py FOLDER
 
 The weights are found by name (docs/model_zoo.md), the files go to FOLDER. Ranges of activations are those on
-100 training images. Images go through the networks one by one, and for `batched_mAP50` in the batches of
-`detector test`, padded to the largest of them, which changes the statistics of group norm.
+100 training images. Images go through the networks one by one. `batched_mAP50` is that of `detector test`:
+in int8_toybox_cpu.json of batches padded to the largest image, as before 0.2.0, today the same as eager.
 Writes benchmarks/results/int8_toybox_cpu.json.
 """
 

@@ -42,8 +42,7 @@ def load(
     """A predictor of a trained detector: `detector.load("runs/demo")("picture.jpg")`.
 
     The file is loaded with weights_only=True. Test passes, proposals, NMS and precision are as the config of
-    the run says, so that the scores are those of `detector.evaluate`, but for the padding of its batches,
-    which changes those of networks with group norm (docs/export.md#padding-and-group-norm).
+    the run says, so that the scores are those of `detector.evaluate`.
 
     Args:
         path: a run folder, a checkpoint, or the name of trained weights, "toybox_faster_rcnn"

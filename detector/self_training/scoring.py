@@ -136,9 +136,10 @@ def score_images(
     workers: int = 0,
     tiling: Tiling | None = None,
 ) -> Iterator[Scores]:
-    """:func:`score_batch` of the images `indices` of a data set, in their order.
+    """:func:`score_batch` of the images `indices` of a data set, in their order; each scores as if alone.
 
     Args:
+        images_per_batch: so many are read together; those of equal size go through the model together.
         workers: processes that read images; 0: this process reads.
         tiling: how large images are cut, see :func:`score_picture`; the others then go through the model
             one by one. None: they are not cut.
@@ -152,5 +153,22 @@ def score_images(
         batch, left = left[: len(images)], left[len(images) :]
         if tiling is not None and tiling.cuts(*images[0].shape[1:]):
             yield score_picture(model, images[0], batch[0], tiling, device=device, precision=precision)
-        else:
-            yield from score_batch(model, images, batch, device=device, precision=precision)
+            continue
+        found: dict[int, Scores] = {}
+        for rows in _of_equal_size(images):
+            names = [batch[row] for row in rows]
+            same_size = [images[row] for row in rows]
+            scored = score_batch(model, same_size, names, device=device, precision=precision)
+            found.update(zip(rows, scored, strict=True))
+        yield from (found[row] for row in range(len(images)))
+
+
+def _of_equal_size(images: Sequence[Tensor]) -> list[list[int]]:
+    """The rows of images of one size each, which need no padding.
+
+    Group norm takes its mean over padding, too: scores would depend on the other images of the batch.
+    """
+    rows: dict[torch.Size, list[int]] = {}
+    for row, image in enumerate(images):
+        rows.setdefault(image.shape, []).append(row)
+    return list(rows.values())

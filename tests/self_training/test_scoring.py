@@ -88,3 +88,19 @@ def test_small_pictures_are_scored_as_without_tiles():
     assert small.scores.equal(alone.scores)
     assert large.image_id == "large"
     assert postprocess(large, score_threshold=0.001).boxes.tolist() == [[10, 20, 30, 40]]
+
+
+def test_images_of_a_batch_are_not_padded_to_the_largest():
+    """Group norm takes its mean over padding, too, and `detector predict` takes each image alone."""
+
+    class Source:
+        image_ids = ("a", "b", "c", "d")
+
+        def read_image(self, index):
+            return picture([10, 20, 30, 40])[:, : 90 + index % 2 * 10]
+
+    model: FasterRCNN = Bright()
+    found = list(score_images(model, Source(), [0, 1, 2, 3], images_per_batch=4, **OPTIONS))
+    assert [scores.image_id for scores in found] == ["a", "b", "c", "d"]
+    assert model.together == [2, 2]
+    assert model.sizes == [(90, 300), (90, 300), (100, 300), (100, 300)]
