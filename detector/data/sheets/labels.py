@@ -22,7 +22,9 @@ _NUMPY_LIST = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
 _MOST_PAIRS = 3  # of classes that are nearly alike that a note shows
 _MOSTLY = 0.9  # of the names of a column that end in a score
-_SCORED = re.compile(r"(.*[^\W\d].*?)(?:\s*[:=]\s*|\s+|\s*\()(?:[01]?[.,]\d+|[01]|\d+(?:[.,]\d+)?\s*%)\)?")
+_SCORED = re.compile(  # apple:0.93, apple=1, apple (0.93), apple 93 %
+    r"(.*[^\W\d].*?)(?:\s*[:=]\s*[01]|(?:\s*[:=]\s*|\s+|\s*\()(?:[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?)"
+)
 _COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX×]\s+(\D.*)")  # 2x cat
 _COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x×]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
 _KEY = re.compile(r"""["'](\w+)["']\s*:""")
@@ -81,9 +83,12 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
 
 
 def refuse_scores(names: Collection[str], title: str) -> None:
-    """Raise a DataError where different numbers between 0 and 1, or in percent, follow the same names."""
+    """Raise a DataError where different numbers between 0 and 1, or in percent, follow the same names.
+
+    Those of one name alone, such as `milk 1.5%` and `milk 3.5%`, may tell classes apart.
+    """
     scored = {name: match[1] for name in {*names} if (match := _SCORED.fullmatch(name))}
-    if len({*scored.values()}) < len(scored) and len(scored) >= _MOSTLY * len({*names}):
+    if 1 < len({*scored.values()}) < len(scored) and len(scored) >= _MOSTLY * len({*names}):
         raise DataError(
             f"{title} has scores in its names, such as {min(scored)!r} and {max(scored)!r}: leave the classes "
             "that a picture does not show out, and the numbers of the others"
@@ -210,7 +215,9 @@ def join_spellings(counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
         for a, b in pairs[:_MOST_PAIRS]
     ]
     if (more := len(pairs) - _MOST_PAIRS) > 0:
-        notes.append(f"so do {more} more {'pairs' if more > 1 else 'pair'} of classes with names nearly alike")
+        notes.append(
+            f"so do {more} more {'pairs' if more > 1 else 'pair'} of classes with names nearly alike"
+        )
     return {name: names[0] for names in groups.values() for name in names}, notes
 
 

@@ -22,7 +22,7 @@ from detector.data.sheets.columns import (
     NamedColumns,
     find_columns,
 )
-from detector.data.sheets.doubts import notes_on_others
+from detector.data.sheets.doubts import notes_on_numbers, notes_on_others
 from detector.data.sheets.file import SheetRow, read_sheet
 from detector.data.sheets.rows import fill_names, without_remarks, without_sums, without_totals
 from detector.data.sheets.words import header_key
@@ -71,6 +71,7 @@ def read_sheet_source(
     rows = _with_folders(data, columns, exists)
     rows, filled = fill_names(rows, columns.picture, columns.labels)
     notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
+    notes += notes_on_numbers(rows, columns, [path.parent, *places])
     lines = read_lines(rows, columns, path, problems, notes)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
