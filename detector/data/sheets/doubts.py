@@ -34,7 +34,7 @@ def notes_on_numbers(rows: Sequence[SheetRow], columns: Columns, folders: Sequen
         names = [name.strip() for name in names if name.strip()]
         if max(map(int, filled)) <= len(names) and not any(map(str.isdecimal, names)):
             return [
-                f"the numbers in {columns.title(columns.labels[0])} are the names of the classes; if they stand "
+                f"the numbers in {columns.title(columns.labels[0])} are names of classes; if they stand "
                 f"for those in {file}, {shortened(names, 3)}, write these in their place"
             ]
     return []

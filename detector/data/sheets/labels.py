@@ -25,8 +25,8 @@ _MOSTLY = 0.9  # of the names of a column that end in a score
 _SCORED = re.compile(  # apple:0.93, apple=1, apple (0.93), apple 93 %
     r"(.*[^\W\d].*?)(?:\s*[:=]\s*[01]|(?:\s*[:=]\s*|\s+|\s*\()(?:[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?)"
 )
-_COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX×]\s+(\D.*)")  # 2x cat
-_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x×]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
+_COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX\u00d7]\s+(\D.*)")  # 2x cat
+_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
 _KEY = re.compile(r"""["'](\w+)["']\s*:""")
 
 
@@ -90,8 +90,8 @@ def refuse_scores(names: Collection[str], title: str) -> None:
     scored = {name: match[1] for name in {*names} if (match := _SCORED.fullmatch(name))}
     if 1 < len({*scored.values()}) < len(scored) and len(scored) >= _MOSTLY * len({*names}):
         raise DataError(
-            f"{title} has scores in its names, such as {min(scored)!r} and {max(scored)!r}: leave the classes "
-            "that a picture does not show out, and the numbers of the others"
+            f"{title} has scores in its names, such as {min(scored)!r} and {max(scored)!r}: leave the "
+            "classes that a picture does not show out, and the numbers of the others"
         )
 
 
@@ -142,9 +142,9 @@ def _strings(value: object) -> Iterable[str]:
     if isinstance(value, dict):
         scores = [entry for key, entry in value.items() if header_key(str(key)) in SCORES]
         # More than 1 is in percent, as Rekognition writes it.
-        if any(isinstance(x, int | float) and (x / 100 if x > 1 else x) < _SURE for x in scores):
-            if _own_keys(value):
-                return
+        low = any(isinstance(x, int | float) and (x / 100 if x > 1 else x) < _SURE for x in scores)
+        if low and _own_keys(value):
+            return
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
         named = named or [value[key] for key in _own_keys(value)][:1]
         if not named and all(isinstance(entry, bool | int | float) for entry in value.values()):

@@ -36,10 +36,10 @@ LABELS = _words("""
 # Labels that say that a picture shows no class, as `header_key` writes them.
 NOTHING = {
     *_words("""
-    none noneofthese noneoftheabove noneofthem nothing nothinghere nolabel nolabels notag notags noclass noobject
+    none noneofthese noneoftheabove noneofthem nothing nolabel nolabels notag notags noclass noobject
     noobjects null nan na nil nichts nichtsdavon keine keiner keines keins keinedavon keinerdavon
     keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
-    aucun aucune rien
+    nothinghere aucun aucune rien
     ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
     blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler
 """)

@@ -156,8 +156,8 @@ def _refuse_merged_cells(cells: Sequence[str], title: str, path: Path) -> None:
     if len(filled) > 1 and cells[0] and len({*filled}) == len(filled) and 2 * len(filled) <= len(cells):
         raise DataError(
             f"{path}: {title} has each class once, {shortened([*map(repr, filled)], 3)}, and nothing in "
-            f"{counted(len(cells) - len(filled), 'line', 'lines')} between and below, as merged cells are saved: "
-            "fill the class into each of its lines"
+            f"{counted(len(cells) - len(filled), 'line', 'lines')} between and below, as merged cells are "
+            "saved: fill the class into each of its lines"
         )
 
 
