@@ -114,7 +114,8 @@ def init(
 def _warn_of_no_class(classes: Iterable[str]) -> None:
     names = {*classes}
     doubtful = {"", *NOTHING, *DOUBTFUL, *({"0"} if "1" not in names else ())}  # 0 beside 1 is a number
-    if odd := [label for label in sorted(names) if header_key(label) in doubtful]:
+    # Without letters and digits are "-" and "?", and emoji, which are classes.
+    if odd := [x for x in sorted(names) if header_key(x) in doubtful and (header_key(x) or x.isascii())]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
             f"shows no class, add --no-class {shlex.quote(odd[0])}; if nobody knows, leave the picture out",

@@ -1,5 +1,6 @@
 """`detector init` with spreadsheets of many kinds: each is read at the first attempt."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -388,6 +389,27 @@ TITLES = [["Inspection 2023", "", "", ""], ["by: A. Berg", "", "as of: 12 Nov", 
 ALSO = {BASES[i]: {"dent"} | EXPECTED[BASES[i]] for i in (3, 7)}
 
 
+def counts(tags, i):
+    """Tags with how many objects there are, written in another way in every third picture."""
+    return [(tag, f"{tag} x2", f"3x {tag}", f"{tag} (4)")[i % 4] for tag in tags]
+
+
+def rekognition(tags, also):
+    shown = [{"Name": tag, "Confidence": 97.2} for tag in tags]
+    return json.dumps([*shown, *([] if also in tags else [{"Name": also, "Confidence": 12.5}])])
+
+
+def choices_of_surveymonkey():
+    """Two rows of headers, a column of its own name for each choice, and a second question."""
+    names = ["Crack", "Rust", "Dent", "None of the above"]
+    rows = [["ID", "Picture", "What do you see?", "", "", "", "How sure are you?"]]
+    rows.append(["", "Open-Ended Response", *(name.lower() for name in names), "Response"])
+    for i, (base, tags) in enumerate(beside(BASES, TAGS)):
+        cells = [name.lower() if name.lower() in tags else "" for name in names[:3]]
+        rows.append([f"{118 + i}", base, *cells, "" if tags else names[3].lower(), ("Very", "Not")[i % 2]])
+    return rows
+
+
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -418,6 +440,28 @@ ALSO = {BASES[i]: {"dent"} | EXPECTED[BASES[i]] for i in (3, 7)}
             [["file", "tags"], *([base, ";".join(tags) or "\\N"] for base, tags in beside(BASES, TAGS))],
             EXPECTED,
         ),
+        (
+            [["file", "tags"]]
+            + [[base, ";".join(counts(tags, i))] for i, (base, tags) in enumerate(beside(BASES, TAGS))],
+            EXPECTED,
+        ),
+        (
+            [["file", "tags"]]
+            + [
+                [base, rekognition(tags, also="dent" if tags else "rust")]
+                for base, tags in beside(BASES, TAGS)
+            ],
+            EXPECTED,
+        ),
+        (choices_of_surveymonkey(), EXPECTED),
+        (
+            [["file", "data.crack", "data.rust", "data.dent", "data.nothing_here"]]
+            + [
+                [base, *(9 if c in tags else "" for c in ("crack", "rust", "dent")), "" if tags else 10]
+                for base, tags in beside(BASES, TAGS)
+            ],
+            {base: {f"data.{tag}" for tag in tags} for base, tags in EXPECTED.items()},
+        ),
     ],
     ids=[
         "crosses",
@@ -429,6 +473,10 @@ ALSO = {BASES[i]: {"dent"} | EXPECTED[BASES[i]] for i in (3, 7)}
         "count 0",
         "ranks",
         "null of Postgres",
+        "counts behind names",
+        "scores of Rekognition",
+        "choices of SurveyMonkey",
+        "votes of Zooniverse",
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -499,9 +547,39 @@ def test_a_number_names_the_picture_alone_in_its_folder(folder):
             [["file", "labels"], *beside(BASES, ["oak", "ash", "", "ash"] * 4)],
             "4 lines with nothing in 'labels': the picture shows no class",
         ),
+        (
+            [["file", "tags"], *beside(BASES, ["oak:0.93, ash:0.05", "ash:0.8, oak:0.0"] * 8)],
+            "'tags' has scores in its names, such as 'ash:0.05' and 'oak:0.93'",
+        ),
+        (
+            [["file", "tags"], *beside(BASES, ["oak (0.93); ash (0.05)", "ash (0.80)"] * 8)],
+            "'tags' has scores in its names, such as 'ash (0.05)'",
+        ),
+        (
+            [["file", "tags"], *beside(BASES, ["oak 80%; ash 90%", "ash 95 %"] * 8)],
+            "'tags' has scores in its names, such as 'ash 90%'",
+        ),
+        (
+            [["filename", "region_attributes"]]
+            + [[base, json.dumps({"species": "oak", "quality": {"good": True}})] for base in BASES],
+            "has several attributes, 'species', 'quality': which has the classes is not clear",
+        ),
+        (
+            [["file", "species"], *beside(BASES, (["oak"] + [""] * 7 + ["ash"] + [""] * 7))],
+            "'species' has each class once, 'oak', 'ash', and nothing in 14 lines between and below",
+        ),
+        (
+            [["file", "label"], *beside(BASES, ["0", "1"] * 8)],
+            "if they stand for those in classes.txt, oak, ash, write these in their place",
+        ),
+        (
+            [["file", "label"], *beside(BASES, [*"abcdefgh", *(f"{x}-" for x in "abcdefgh")])],
+            "so do 5 more pairs of classes with names nearly alike",
+        ),
     ],
 )
 def test_answers_that_may_be_lost_are_told(folder, capsys, rows, told):
+    Path("classes.txt").write_text("oak\nash\n")
     Path("t.csv").write_text(text_of(rows))
     main(["init", "data", "--labels", "t.csv"])
     assert told in capsys.readouterr().err
@@ -533,6 +611,22 @@ def test_a_label_that_is_a_word_of_headers_is_no_header(folder):
     Path("t.csv").write_text(text_of([*beside(BASES, ["defect", "rust"] * 8)]))
     assert main(["init", "data", "--labels", "t.csv"]) == 0
     assert {label for row in written().values() for label in row.labels} == {"defect", "rust"}
+
+
+def test_emoji_are_classes_like_others(folder, capsys):
+    Path("t.csv").write_text(text_of([["file", "label"], *beside(BASES, ["🦝", "🍎"] * 8)]), encoding="utf-8")
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {"🦝", "🍎"}
+    told = capsys.readouterr().err
+    assert "are they one" not in told
+    assert "will be learned" not in told
+
+
+def test_numbers_that_tell_classes_apart_stay(folder):
+    labels = ["BMW x3", "BMW x5", "milk 1.5%", "milk 3.5%"] * 4
+    Path("t.csv").write_text(text_of([["file", "label"], *beside(BASES, labels)]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {label for row in written().values() for label in row.labels} == {*labels}
 
 
 def test_words_for_an_empty_picture_are_no_classes(folder):

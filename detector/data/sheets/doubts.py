@@ -3,14 +3,41 @@
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from detector.data.sheets.cells import are_numbers, flag, number
 from detector.data.sheets.columns import Columns
 from detector.data.sheets.file import SheetRow, columns_of
 from detector.data.sheets.words import NOTHING, SCORES, header_key, is_review
-from detector.utils.errors import counted
+from detector.utils.errors import counted, shortened
 
+_CLASS_LISTS = ("classes.txt", "class_names.txt", "labels.txt", "names.txt", "obj.names")
 _CORRECTIONS = 0.5  # share of the cells of a column that are labels of another from which it may correct it
+
+
+def notes_on_numbers(rows: Sequence[SheetRow], columns: Columns, folders: Sequence[Path]) -> list[str]:
+    """A note where numbers are the classes and one of the folders has a list of names that they may be of.
+
+    Args:
+        rows: below the header.
+    """
+    if len(columns.labels) != 1 or columns.classes:
+        return []
+    filled = {cell for cell in columns_of(rows)[columns.labels[0]] if cell}
+    if len(filled) < 2 or not all(cell.isascii() and cell.isdecimal() for cell in filled):
+        return []
+    for file in dict.fromkeys(folder / name for folder in folders for name in _CLASS_LISTS):
+        try:
+            names = file.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError):
+            continue
+        names = [name.strip() for name in names if name.strip()]
+        if max(map(int, filled)) <= len(names) and not any(map(str.isdecimal, names)):
+            return [
+                f"the numbers in {columns.title(columns.labels[0])} are names of classes; if they stand "
+                f"for those in {file}, {shortened(names, 3)}, write these in their place"
+            ]
+    return []
 
 
 def notes_on_others(rows: Sequence[SheetRow], columns: Columns) -> list[str]:

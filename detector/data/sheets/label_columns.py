@@ -18,6 +18,7 @@ from detector.data.sheets.words import (
     LABELS,
     NAMES_OF_SPECIES,
     RANKS,
+    header_key,
     is_about,
     is_no_class,
     words_of,
@@ -38,6 +39,9 @@ def find_label_columns(
     if len(flags) > 1:  # in one of a rare class a single odd cell weighs much; it is an error of its own
         less = {i for i in rest if header[i] and are_flags(marks(below[i], header[i]), _SOME)}
         flags = [i for i in rest if i in flags or (i in less and not is_about(header[i]))]
+    own = [i for i in flags if {header_key(cell) for cell in below[i] if cell} == {header_key(header[i])}]
+    if len(own) > 1:  # a column for each choice, as of SurveyMonkey, before the `Response` to other questions
+        return [], [i for i in flags if i in own or not is_about(header[i])], []
     texts = [i for i in rest if i not in flags and not is_index(below[i], header[i])]
     if known := [i for i in texts if base(i) in LABELS]:
         # Of label and class_id the one with words counts.

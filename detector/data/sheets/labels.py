@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import combinations
 
+from detector.data.sheets.words import SCORES, header_key
+from detector.utils.errors import DataError, counted
+
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "\\n", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -17,6 +20,14 @@ _SURE = 0.5  # a number beside a class from which a picture shows it
 _OWN_NAMES = ("title", "label", "class", "category", "name", "value")  # keys of a label in an object
 _NUMPY_LIST = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
+_MOST_PAIRS = 3  # of classes that are nearly alike that a note shows
+_MOSTLY = 0.9  # of the names of a column that end in a score
+_SCORED = re.compile(  # apple:0.93, apple=1, apple (0.93), apple 93 %
+    r"(.*[^\W\d].*?)(?:\s*[:=]\s*[01]|(?:\s*[:=]\s*|\s+|\s*\()(?:[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?)"
+)
+_COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX\u00d7]\s+(\D.*)")  # 2x cat
+_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
+_KEY = re.compile(r"""["'](\w+)["']\s*:""")
 
 
 def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]], list[str]]:
@@ -66,7 +77,43 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
         split = [[word for name in names for word in name.split()] for names in split]
         longest = max(texts, key=lambda text: (text.count(" "), text))
         notes.append(f"blanks separate labels, as in {longest!r}; names with blanks need ';' between them")
+    if any(header_key(key) in SCORES for cell in cells if is_list(cell) for key in _KEY.findall(cell)):
+        notes.append(f"scores beside classes: from {_SURE} or {_SURE:.0%} on, a picture shows the class")
     return [[name for text in names if (name := _clean(text))] for names in split], notes
+
+
+def refuse_scores(names: Collection[str], title: str) -> None:
+    """Raise a DataError where different numbers between 0 and 1, or in percent, follow the same names.
+
+    Those of one name alone, such as `milk 1.5%` and `milk 3.5%`, may tell classes apart.
+    """
+    scored = {name: match[1] for name in {*names} if (match := _SCORED.fullmatch(name))}
+    if 1 < len({*scored.values()}) < len(scored) and len(scored) >= _MOSTLY * len({*names}):
+        raise DataError(
+            f"{title} has scores in its names, such as {min(scored)!r} and {max(scored)!r}: leave the "
+            "classes that a picture does not show out, and the numbers of the others"
+        )
+
+
+def without_counts(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+    """The names without how many objects there are, as in `cat x2`, `2x cat` and `cat (2)`; and a note.
+
+    A number behind a name, as in `BMW x5`, is a count only if one of these names is alone as well, or has 1.
+    """
+    names = {name for cell in split for name in cell}
+    before = {name: match[2] for name in names if (match := _COUNTED_BEFORE.fullmatch(name))}
+    after = {name: match for name in names if (match := _COUNTED_AFTER.fullmatch(name))}
+    plain = {name.casefold() for name in (names - after.keys()) | {*before.values()}}
+    if any(match[1].casefold() in plain or match[2] == "1" for match in after.values()):
+        before |= {name: match[1] for name, match in after.items()}
+    if not before:
+        return [[*cell] for cell in split], []
+    example = min(before)
+    note = (
+        f"numbers such as that of {example!r} are taken for counts of objects: the class is "
+        f"{before[example]!r} ({counted(len(before), 'name', 'names')})"
+    )
+    return [[*dict.fromkeys(before.get(name, name) for name in cell)] for cell in split], [note]
 
 
 def is_list(cell: str) -> bool:
@@ -93,8 +140,13 @@ def _strings(value: object) -> Iterable[str]:
     whose value is true, or a number from 0.5 on.
     """
     if isinstance(value, dict):
+        scores = [entry for key, entry in value.items() if header_key(str(key)) in SCORES]
+        # More than 1 is in percent, as Rekognition writes it.
+        low = any(isinstance(x, int | float) and (x / 100 if x > 1 else x) < _SURE for x in scores)
+        if low and _own_keys(value):
+            return
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
-        named = named or [value[key] for key in _OWN_NAMES if isinstance(value.get(key), str)][:1]
+        named = named or [value[key] for key in _own_keys(value)][:1]
         if not named and all(isinstance(entry, bool | int | float) for entry in value.values()):
             yield from (str(key) for key, entry in value.items() if entry >= _SURE)
         for entry in named or [entry for entry in value.values() if isinstance(entry, str | dict | list)]:
@@ -104,6 +156,12 @@ def _strings(value: object) -> Iterable[str]:
             yield from _strings(entry)
     elif value is not None:
         yield str(value)
+
+
+def _own_keys(value: dict[object, object]) -> list[object]:
+    """The keys with the name of a label in its object, the best first: `Name` of Rekognition, too."""
+    keys = {str(key).casefold(): key for key, entry in value.items() if isinstance(entry, str)}
+    return [keys[name] for name in _OWN_NAMES if name in keys]
 
 
 def _parts(name: str, separator: str) -> list[str]:
@@ -151,11 +209,15 @@ def join_spellings(counts: Counter[str]) -> tuple[dict[str, str], list[str]]:
     first = sorted(names[0] for names in groups.values())
     total = {names[0]: sum(counts[name] for name in names) for names in groups.values()}
     compared = combinations(first, 2) if len(first) <= _MOST_COMPARED else ()
+    pairs = [(a, b) for a, b in compared if _are_alike(a.casefold(), b.casefold())]
     notes += [
         f"{_with_counts([a], total)} and {_with_counts([b], total)} stay two classes: are they one?"
-        for a, b in compared
-        if _are_alike(a.casefold(), b.casefold())
+        for a, b in pairs[:_MOST_PAIRS]
     ]
+    if (more := len(pairs) - _MOST_PAIRS) > 0:
+        notes.append(
+            f"so do {more} more {'pairs' if more > 1 else 'pair'} of classes with names nearly alike"
+        )
     return {name: names[0] for names in groups.values() for name in names}, notes
 
 
@@ -165,6 +227,8 @@ def _with_counts(names: Iterable[str], counts: Counter[str] | dict[str, int]) ->
 
 def _are_alike(a: str, b: str) -> bool:
     plain = [re.sub(r"[\W_]+", "", text) for text in (a, b)]
+    if not all(plain):  # of signs alone, as emoji are
+        return False
     if plain[0] == plain[1]:
         return True
     short, long = sorted(plain, key=len)

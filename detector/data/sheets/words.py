@@ -39,7 +39,7 @@ NOTHING = {
     none noneofthese noneoftheabove noneofthem nothing nolabel nolabels notag notags noclass noobject
     noobjects null nan na nil nichts nichtsdavon keine keiner keines keins keinedavon keinerdavon
     keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
-    aucun aucune rien
+    nothinghere aucun aucune rien
     ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
     blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler
 """)

@@ -28,9 +28,7 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         )
     classes = {label for picture in tagged if len(picture.labels) > 1 for label in picture.labels}
     classes |= {box.label for picture in tagged for box in picture.boxes or ()}
-    nothing = [
-        label for label in labels if label in asked or (header_key(label) in NOTHING and label not in classes)
-    ]
+    nothing = [label for label in labels if label in asked or (_is_nothing(label) and label not in classes)]
     if labels and len(nothing) == len(labels):
         raise DataError(
             f"the only labels are {shortened(nothing)}, which say that a picture shows no class: give the "
@@ -44,6 +42,11 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         picture._replace(labels=tuple(label for label in picture.labels if label not in nothing))
         for picture in tagged
     ]
+
+
+def _is_nothing(label: str) -> bool:
+    """Whether a label is a word of no class, behind a prefix such as that of `data.nothing_here`, too."""
+    return bool({header_key(label), header_key(label.rpartition(".")[2])} & NOTHING)
 
 
 def _labels_of(name: str, labels: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 All problems are reported in one error, grouped by cause.
 """
 
+import json
 import logging
 import os
 import warnings
@@ -21,9 +22,10 @@ from detector.data.sheets.columns import (
     NamedColumns,
     find_columns,
 )
-from detector.data.sheets.doubts import notes_on_others
+from detector.data.sheets.doubts import notes_on_numbers, notes_on_others
 from detector.data.sheets.file import SheetRow, read_sheet
 from detector.data.sheets.rows import fill_names, without_remarks, without_sums, without_totals
+from detector.data.sheets.words import header_key
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
@@ -54,7 +56,7 @@ def read_sheet_source(
         DataError: lists all problems by cause.
     """
     rows = without_remarks(read_sheet(path))
-    _refuse_regions(rows[:20], path)
+    _refuse_regions(rows, path)
     folder, places = pictures.resolve(), places_of_pictures(pictures, path)
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
 
@@ -68,6 +70,7 @@ def read_sheet_source(
     rows = _with_folders(data, columns, exists)
     rows, filled = fill_names(rows, columns.picture, columns.labels)
     notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
+    notes += notes_on_numbers(rows, columns, [path.parent, *places])
     lines = read_lines(rows, columns, path, problems, notes)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
@@ -109,6 +112,21 @@ def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
     if any(cell.startswith("[{") and '"original_width"' in cell for row in rows for cell in row.cells):
         raise DataError(
             f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
+        )
+    place = next((i for i, cell in enumerate(rows[0].cells) if header_key(cell) == "regionattributes"), -1)
+    attributes: dict[str, str] = {}
+    for row in rows[1:] if place >= 0 else ():
+        try:
+            value = json.loads(row.cells[place])
+        except (ValueError, IndexError):
+            continue
+        if isinstance(value, dict):
+            attributes |= {key: entry for key, entry in value.items() if entry}
+    if len(attributes) > 1:
+        raise DataError(
+            f"{path}: region_attributes, as VIA writes them, has several attributes, "
+            f"{shortened([*map(repr, attributes)], 6)}: which has the classes is not clear. Keep that one: "
+            "delete the others among the region attributes of VIA, and export again"
         )
 
 
