@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 
 import torch
-from measure import commit, machine_name
+from measure import command_line, commit, machine_name
 from torch.utils import cpp_extension
 
 from detector.layers import _extension
@@ -94,7 +94,7 @@ def main() -> int:
         "date": date.today().isoformat(),
         "versions": {"nvcc": nvcc, "torch": torch.__version__},
         "commit": commit(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": command_line(),
         "rows": [asdict(row) for row in rows],
     }
     RESULT.write_text(json.dumps(result, indent=1) + "\n")

@@ -164,6 +164,17 @@ def print_table(rows: Sequence[Row]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def command_line() -> str:
+    """The command that runs, for a results file: of files elsewhere than in the checkout their name alone."""
+    root, words = RESULTS.resolve().parents[1], []
+    for word in sys.argv:
+        path = Path(word)
+        if path.is_absolute():
+            word = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        words.append(word)
+    return " ".join(["python", *words])
+
+
 def write_result(name: str, device: torch.device, rows: Sequence[Row]) -> None:
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     versions |= {"torchvision": torchvision.__version__, "cuda": torch.version.cuda}
@@ -172,7 +183,7 @@ def write_result(name: str, device: torch.device, rows: Sequence[Row]) -> None:
         "date": date.today().isoformat(),
         "versions": versions,
         "commit": commit(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": command_line(),
         "rows": [_record(row) for row in rows],
     }
     path = RESULTS / f"{name}_{'gpu' if device.type == 'cuda' else 'cpu'}.json"

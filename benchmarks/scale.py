@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measure import RESULTS, commit, machine_name
+from measure import RESULTS, command_line, commit, machine_name
 from PIL import Image
 
 from detector.data.datasets.image_labels import ImageLabels
@@ -168,7 +168,7 @@ def main() -> None:
             "machine": machine_name(torch.device("cpu")),
             "versions": {"torch": torch.__version__, "numpy": np.__version__},
             "commit": commit(),
-            "command": " ".join(["python", *sys.argv]),
+            "command": command_line(),
             "rows": found,
         }
         (RESULTS / "scale_cpu.json").write_text(json.dumps(result, indent=1) + "\n")

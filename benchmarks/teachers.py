@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 import torch
 from few_boxes import DATA
+from measure import command_line
 from methods import ROOT
 from simulated_teachers import PLACES, QUALITIES, simulate, write_teacher
 
@@ -210,7 +211,7 @@ class Runner:
                 "overrides": " ".join(self.words),
                 "machine": f"{made_by['device_name']}, {os.cpu_count()} CPU cores",
                 "packages": made_by["packages"],
-                "command": " ".join(sys.argv),
+                "command": command_line(),
             }
             self.results.parent.mkdir(parents=True, exist_ok=True)
             temporary = self.results.with_suffix(".tmp")

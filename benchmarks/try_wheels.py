@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
-from measure import commit
+from measure import command_line, commit
 
 HERE = Path(__file__).resolve().parent
 PYTHONS = ["3.11", "3.10", "3.12", "3.13"]
@@ -81,7 +81,7 @@ def main() -> int:
     result = {
         "date": date.today().isoformat(),
         "commit": commit(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": command_line(),
         "rows": [asdict(row) for row in rows],
     }
     (HERE / "results/wheels.json").write_text(json.dumps(result, indent=1) + "\n")

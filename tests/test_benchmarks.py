@@ -38,6 +38,20 @@ def test_means_and_ranges_in_the_docs_are_those_of_the_results() -> None:
             assert found in known, f"{page.name}: no results file has {found[0]} ({found[1]} - {found[2]})"
 
 
+def test_no_result_has_a_path_of_a_machine() -> None:
+    results = (ROOT / "benchmarks/results").glob("*.json")
+    found = [path.name for path in results if re.search(r"(^|[\s\"'=])/(\w+/)+", path.read_text())]
+    assert not found
+
+
+def test_commands_of_results_name_no_folder_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from measure import command_line
+
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/a.py"), "/mnt/out/int8", "--jobs", "2"])
+    assert command_line() == "python benchmarks/a.py int8 --jobs 2"
+
+
 def test_the_tables_of_host_times_are_generated_from_the_results() -> None:
     script = runpy.run_path(str(ROOT / "docs/make/host_table.py"))
     assert script["page"]() == script["PAGE"].read_text(), "run python docs/make/host_table.py"

@@ -38,9 +38,7 @@ class PictureIndex:
                 self._by_stem[_stem(key)].append(file)
             if file.stem.isdecimal():
                 self._by_number[int(file.stem)].append(file)
-            elif (
-                file.parent.name.isdecimal() and in_folder[file.parent] == 1
-            ):  # 4021/medium.jpg of iNaturalist
+            elif file.parent.name.isdecimal() and in_folder[file.parent] == 1:  # 4021/medium.jpg
                 self._by_number[int(file.parent.name)].append(file)
             self._by_upload[_as_uploaded(_stem(_folded(file.name)))].append(file)
 
