@@ -22,6 +22,7 @@ from detector.self_training.join import join
 from detector.self_training.networks import Model, predict_all, restore_network
 from detector.self_training.pseudo_set import write_training_boxes
 from detector.self_training.student import StudentRun
+from detector.structures import Scores
 from detector.utils.distributed import gather, is_main, rank, sync_errors, world_size
 from detector.utils.errors import UserError
 from detector.utils.files import file_digest, read_json
@@ -135,19 +136,34 @@ def look(
     indices: Sequence[int],
     device: torch.device,
 ) -> dict[int, Opinion]:
-    """What detectors make of some training images, by index: of several, their mean scores do."""
+    """What detectors make of some training images, by index: of several, their mean scores do.
+
+    An image that no box of theirs is taken from, as it shows no class or a person has reviewed all of its
+    objects, is not scored.
+    """
     dataset, shown = training_set.dataset, torch.from_numpy(training_set.labels())  # (N, C)
+    noise = build_tag_noise(cfg.datasets)
     choose = build_pseudo_boxes(
-        cfg.self_train,
-        training_set,
-        of_student=isinstance(models[0], Student),
-        noise=build_tag_noise(cfg.datasets),
+        cfg.self_train, training_set, of_student=isinstance(models[0], Student), noise=noise
     )
+
+    def is_scored(index: int) -> bool:
+        image_id = dataset.image_ids[index]
+        reviewed = training_set.reviewed.get(image_id)
+        known = reviewed is not None and reviewed.complete and image_id not in training_set.teacher
+        return noise is not None or (bool(shown[index].any()) and not known)
+
+    scored = [index for index in indices if is_scored(index)]
     precision = Precision(cfg.precision, device)
-    found = (predict_all(cfg, model, dataset, indices, precision, training_set.proposals) for model in models)
+    found = (predict_all(cfg, model, dataset, scored, precision, training_set.proposals) for model in models)
+    image_scores = zip(*found, strict=True)  # one image at a time
     opinions = {}
-    for index, *image_scores in zip(indices, *found, strict=True):
-        scores, of_teacher = mean_scores(image_scores), training_set.teacher.get(dataset.image_ids[index])
+    for index in indices:
+        image_id = dataset.image_ids[index]
+        scores = Scores(image_id, torch.zeros(0, shown.shape[1], 4), torch.zeros(0, shown.shape[1]))
+        if is_scored(index):
+            scores = mean_scores(next(image_scores))
+        of_teacher = training_set.teacher.get(image_id)
         said = None if of_teacher is None else support(of_teacher, scores, shown[index])
         opinions[index] = Opinion(choose(index, scores, None), said)
     return opinions
