@@ -147,25 +147,26 @@ def look(
         cfg.self_train, training_set, of_student=isinstance(models[0], Student), noise=noise
     )
 
-    def is_scored(index: int) -> bool:
+    def is_asked_for(index: int) -> bool:
         image_id = dataset.image_ids[index]
         reviewed = training_set.reviewed.get(image_id)
         known = reviewed is not None and reviewed.complete and image_id not in training_set.teacher
         return noise is not None or (bool(shown[index].any()) and not known)
 
-    scored = [index for index in indices if is_scored(index)]
-    precision = Precision(cfg.precision, device)
-    found = (predict_all(cfg, model, dataset, scored, precision, training_set.proposals) for model in models)
-    image_scores = zip(*found, strict=True)  # one image at a time
-    opinions = {}
-    for index in indices:
-        image_id = dataset.image_ids[index]
-        scores = Scores(image_id, torch.zeros(0, shown.shape[1], 4), torch.zeros(0, shown.shape[1]))
-        if is_scored(index):
-            scores = mean_scores(next(image_scores))
-        of_teacher = training_set.teacher.get(image_id)
+    def opinion(index: int, scores: Scores) -> Opinion:
+        of_teacher = training_set.teacher.get(scores.image_id)
         said = None if of_teacher is None else support(of_teacher, scores, shown[index])
-        opinions[index] = Opinion(choose(index, scores, None), said)
+        return Opinion(choose(index, scores, None), said)
+
+    scored = [index for index in indices if is_asked_for(index)]
+    precision, classes = Precision(cfg.precision, device), shown.shape[1]
+    found = (predict_all(cfg, model, dataset, scored, precision, training_set.proposals) for model in models)
+    opinions = {}
+    for index in set(indices).difference(scored):
+        nothing = Scores(dataset.image_ids[index], torch.zeros(0, classes, 4), torch.zeros(0, classes))
+        opinions[index] = opinion(index, nothing)
+    for index, *image_scores in zip(scored, *found, strict=True):
+        opinions[index] = opinion(index, mean_scores(image_scores))
     return opinions
 
 
