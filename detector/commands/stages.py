@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -69,6 +69,14 @@ def _smaller(side: int) -> int:
     return max(32, round(side * 4 / 5 / 16) * 16)
 
 
+class Stage(NamedTuple):
+    """One of the commands of `detector train --to detector`."""
+
+    name: str
+    result: Path  # shows that it is done
+    run: Callable[[], object]
+
+
 def run_stages(
     config_file: str | Path,
     overrides: Sequence[str] = (),
@@ -94,56 +102,66 @@ def run_stages(
         UserError, OSError: of any stage; or the run folder holds a detector of another config.
     """
     cfg = load_cfg(config_file, overrides)
-    if effort == 2 and (chosen := _of_main_process(lambda: chosen_before(Path(cfg.output_dir)))):
+    folder = Path(cfg.output_dir)
+    if effort == 2 and (chosen := _of_main_process(lambda: chosen_before(folder))):
         return run_stages(config_file, [*overrides, *as_words(chosen)], to)
-    folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
-    weak, student = folder / "model_final.pt", folder / "self_train"
-    config = str(config_file)
     find_device(cfg.device)  # an error now rather than after the proposals
     with process_group(_CPU, LONG_WAIT), sync_errors():
-        check_same_run(cfg, weak)
+        check_same_run(cfg, folder / "model_final.pt")
         if is_main():
-            warn_of_changes(cfg, weak, "SOLVER", "PROPOSALS", "INPUT", "TEST")
+            warn_of_changes(cfg, folder / "model_final.pt", "SOLVER", "PROPOSALS", "INPUT", "TEST")
             if to == "detector":
-                warn_of_changes(cfg, student / "model_final.pt", "SELF_TRAIN")
+                warn_of_changes(cfg, folder / "self_train/model_final.pt", "SELF_TRAIN")
+    stages = list_stages(cfg, str(config_file), overrides, to)
+    with process_group(_CPU, LONG_WAIT):
+        left = gather(_left_to_do({stage.name: stage.result for stage in stages}))[0]
+    seconds = announce(cfg, left) if left else {}
+    began, expected = time.perf_counter(), 0.0  # what the stages until now were to take
+    for number, stage in enumerate(stages, start=1):
+        with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
+            done = gather(stage.result.exists() and not _outdated(cfg, stage))[0]
+        if is_main():
+            what = "done:" if done else "writes"
+            later = sum(seconds.get(each.name, 0.0) for each in stages[number - 1 :])
+            if expected > _ENOUGH:  # the machine may be faster or slower than when steps were timed
+                later *= (time.perf_counter() - began) / expected
+            wait = f", {duration(later)} left in all" if later and not done else ""
+            print(f"stage {number} of {len(stages)}: {stage.name}, {what} {stage.result}{wait}", flush=True)
+        if not done:
+            stage.run()
+            expected += seconds.get(stage.name, 0.0)
+        if (
+            stage.name == "test"
+            and effort == 2
+            and (chosen := _of_main_process(lambda: choose_recipe(folder)))
+        ):
+            return run_stages(config_file, [*overrides, *as_words(chosen)], to)
+    return folder
+
+
+def list_stages(
+    cfg: Settings, config: str, overrides: Sequence[str], to: Literal["weak", "detector"]
+) -> list[Stage]:
+    """The stages up to `to`, in their order."""
+    folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
+    student = folder / "self_train"
+
+    def learn() -> Path:
+        return self_train_and_test(config, overrides, [], resume=True)
 
     def report() -> None:
         if is_main():
             write_report(folder, [], None, "student")
 
-    stages: list[tuple[str, Path, Callable[[], object]]] = [  # name, what shows that it is done, what does it
-        ("propose", proposals, lambda: make_proposals(config_file=config, overrides=overrides)),
-        ("train", weak, lambda: train(config, overrides, resume=True)),
-        ("test", folder / "metrics.json", lambda: evaluate(folder, model="weak")),
-        (
-            "self-train",
-            student / "metrics.json",
-            lambda: self_train_and_test(config, overrides, [], resume=True),
-        ),
-        ("report", student / "report.html", report),
+    stages = [
+        Stage("propose", proposals, lambda: make_proposals(config_file=config, overrides=overrides)),
+        Stage("train", folder / "model_final.pt", lambda: train(config, overrides, resume=True)),
+        Stage("test", folder / "metrics.json", lambda: evaluate(folder, model="weak")),
     ]
-    if to == "weak":
-        stages = stages[:3]
-    with process_group(_CPU, LONG_WAIT):
-        left = gather(_left_to_do({name: result for name, result, _ in stages}))[0]
-    seconds = announce(cfg, left) if left else {}
-    began, expected = time.perf_counter(), 0.0  # what the stages until now were to take
-    for number, (name, result, run) in enumerate(stages, start=1):
-        with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
-            done = gather(result.exists() and not _outdated(cfg, name, result))[0]
-        if is_main():
-            what = "done:" if done else "writes"
-            later = sum(seconds.get(stage, 0.0) for stage, _, _ in stages[number - 1 :])
-            if expected > _ENOUGH:  # the machine may be faster or slower than when steps were timed
-                later *= (time.perf_counter() - began) / expected
-            wait = f", {duration(later)} left in all" if later and not done else ""
-            print(f"stage {number} of {len(stages)}: {name}, {what} {result}{wait}", flush=True)
-        if not done:
-            run()
-            expected += seconds.get(name, 0.0)
-        if name == "test" and effort == 2 and (chosen := _of_main_process(lambda: choose_recipe(folder))):
-            return run_stages(config_file, [*overrides, *as_words(chosen)], to)
-    return folder
+    if to == "detector":
+        stages.append(Stage("self-train", student / "metrics.json", learn))
+        stages.append(Stage("report", student / "report.html", report))
+    return stages
 
 
 def _of_main_process(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -164,26 +182,26 @@ def _left_to_do(results: Mapping[str, Path]) -> dict[str, int]:
     }
 
 
-def _outdated(cfg: Settings, stage: str, result: Path) -> bool:
-    """Whether what a stage read has changed since it left `result`; of training, check_same_run tells.
+def _outdated(cfg: Settings, stage: Stage) -> bool:
+    """Whether what a stage read has changed since it left its result; of training, check_same_run tells.
 
     Raises:
         UserError: there are no proposals of some images, which are not made while there is a file of others.
     """
-    folder = result.parent
-    if stage == "propose":
+    name, result, folder = stage.name, stage.result, stage.result.parent
+    if name == "propose":
         proposals = load_proposals(result)
         for dataset in build_splits(cfg):
             proposals.check(dataset)
-    if stage == "report":
+    if name == "report":
         return not is_current(folder)
-    if stage not in ("test", "self-train"):
+    if name not in ("test", "self-train"):
         return False
     of_weak = folder.parent / "model_final.pt"
-    if stage == "self-train" and of_weak.is_file() and learned_from_others(folder, of_weak):
+    if name == "self-train" and of_weak.is_file() and learned_from_others(folder, of_weak):
         return True  # the stage refuses to go on, and says what to do
     own = load_cfg(folder / "config.yaml")
-    metrics, key = read_json(result), results_key(own, folder / "model_final.pt", stage == "self-train")
+    metrics, key = read_json(result), results_key(own, folder / "model_final.pt", name == "self-train")
     train_set, test_set = build_splits(own)
     truth = describe_truth(test_set, train_set)
     # An older version did not write the key.
