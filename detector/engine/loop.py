@@ -124,12 +124,7 @@ def make_steps(
                 if save_now:
                     saver.save_checkpoint(iteration)
     except KeyboardInterrupt:
-        if step.done > saver.saved:
-            try:
-                step.undo_unfinished()
-                saver.save_checkpoint(step.done)
-            except (UserError, OSError) as error:
-                logger.error("error: no checkpoint of step %d: %s", step.done, error)
+        saver.save_interrupted(step)
         raise
     if start == 0 and (doubt := training_warning(first, last)):
         logger.warning("%s", doubt)
@@ -158,6 +153,15 @@ class _Saver:
         self.saved = iteration
         if is_main():
             remove_old_checkpoints(self.folder, iteration, self.options.keep_checkpoints)
+
+    def save_interrupted(self, step: "Step") -> None:
+        """A checkpoint after the last complete step; an error says why there is none."""
+        if step.done > self.saved:
+            try:
+                step.undo_unfinished()
+                self.save_checkpoint(step.done)
+            except (UserError, OSError) as error:
+                logger.error("error: no checkpoint of step %d: %s", step.done, error)
 
     def save_final(self, model: nn.Module, iteration: int) -> float:
         """The weights alone; returns the seconds that all steps took, which are with them."""
