@@ -354,8 +354,9 @@ class SelfTrainSettings:
         "this share is dropped: it holds a group of objects; 0: none.", most=1, resume=WEAK,
         affects=PSEUDO_BOXES)
     voting_iou: float = training_key(0.0,
-        "A box of a weak detector that is left becomes the mean, weighted by score, of all boxes of its "
-        "class that have at least this IoU with it; 0: it stays.", most=1, resume=WEAK, affects=PSEUDO_BOXES)
+        "A box of a weak detector that is left becomes the mean, weighted by score and IoU, of all boxes of "
+        "its class that have at least this IoU with it; 0: it stays.", most=1, resume=WEAK,
+        affects=PSEUDO_BOXES)
     nms: float = training_key(0.3, "IoU threshold of the NMS that comes before these steps.", most=1,
         resume=WEAK, affects=PSEUDO_BOXES)
     pseudo_weight: float = training_key(1.0,

@@ -36,10 +36,11 @@ def postprocess(
 
 
 def vote_boxes(found: Detections, scores: Scores, voting_iou: float) -> Detections:
-    """Replace each box by the mean, weighted by score, of the boxes around it (arXiv 1505.01749, section 5).
+    """Replace each box by the mean of the boxes around it, weighted by their scores and IoUs with it.
 
     A weak detector often gives its best score to a part of an object, and its next best to larger boxes: the
-    mean is nearer to the object than the best.
+    mean is nearer to the object than the best (arXiv 1505.01749, section 5, weights by score alone). Nearer
+    boxes count more, as a looser mean overlaps an object, but does not fit it.
 
     Args:
         found: boxes of `scores`.
@@ -50,8 +51,8 @@ def vote_boxes(found: Detections, scores: Scores, voting_iou: float) -> Detectio
     boxes = found.boxes.clone()
     for label in found.labels.unique().tolist():
         same, voters = found.labels == label, scores.boxes[:, label]
-        near = box_iou(found.boxes[same], voters) >= voting_iou  # (D, R)
+        overlap = box_iou(found.boxes[same], voters)  # (D, R)
         # A box votes for itself, at least.
-        weights = scores.scores[:, label].clamp(min=1e-12).where(near, 0.0)
+        weights = overlap * scores.scores[:, label].clamp(min=1e-12).where(overlap >= voting_iou, 0.0)
         boxes[same] = (weights @ voters / weights.sum(dim=1, keepdim=True)).to(boxes.dtype)
     return replace(found, boxes=boxes)

@@ -74,10 +74,10 @@ def test_boxes_near_one_that_is_found_move_it():
         "a", boxes.expand(-1, 2, 4), torch.tensor([[0.6, 0.0], [0.2, 0.0], [0.9, 0.0], [0.9, 0.0]])
     )
     found = pseudo_boxes(given, torch.ones(2), score_threshold=0.5, voting_iou=0.5)
-    of_first = [tuple(box) for box in found.boxes[found.labels == 0].tolist()]
-    assert of_first == [(0, 0, 10, 60), (0, 0, 10, pytest.approx(12.5))]
-    # Where all scores are zero, all near boxes count equally.
-    assert found.boxes[found.labels == 1].tolist() == [[0, 0, 10, 15]]
+    first = torch.tensor([[0, 0, 10, 60], [0, 0, 10, (0.6 * 10 + 0.1 * 20) / 0.7]])  # by score x IoU
+    torch.testing.assert_close(found.boxes[found.labels == 0], first)
+    # Where all scores are zero, near boxes count by their IoU alone.
+    torch.testing.assert_close(found.boxes[found.labels == 1], torch.tensor([[0, 0, 10, 20 / 1.5]]))
 
 
 def test_a_label_gets_a_box_even_where_all_scores_are_zero():
