@@ -30,7 +30,7 @@ def recipes(results: Path) -> dict[tuple[str, str], list[tuple[float, float]]]:
     for path in sorted(results.glob("methods_*.json")):
         name = path.stem.removeprefix("methods_")
         data_set = next((each for each in SETS if each in name), "")
-        if not data_set or "one_class" in name or "_tags" in name:
+        if not data_set or re.search("one_class|_tags|teachers", name):
             continue
         for recipe, runs in json.loads(path.read_text())["methods"].items():
             if NOT_TAGS_ALONE.search(recipe) or any(run.get("image_mAP") is None for run in runs):
