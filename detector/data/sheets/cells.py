@@ -20,8 +20,8 @@ def flag(cell: str) -> bool | None:
     Numbers from 2 on are counts of objects.
     """
     text = cell.casefold()
-    if text.isdecimal():
-        return int(text) > 0
+    if (number := text.removesuffix(".0")).isdecimal():
+        return int(number) > 0
     return True if text in YES else False if text in NO else None
 
 
@@ -37,8 +37,9 @@ def are_splits(cells: Sequence[str]) -> bool:
 
 def are_counts(cells: Sequence[str]) -> bool:
     """Whether a column has small numbers of objects, of which some are 0 or missing."""
-    whole = all(not cell or (cell.isdecimal() and len(cell) < 4) for cell in cells)
-    none = sum(cell.strip("0") == "" for cell in cells)
+    numbers = [cell.removesuffix(".0") for cell in cells]
+    whole = all(not cell or (cell.isdecimal() and len(cell) < 4) for cell in numbers)
+    none = sum(cell.strip("0") == "" for cell in numbers)
     return whole and len(cells) > none >= 0.2 * len(cells)
 
 
@@ -67,10 +68,17 @@ def are_flags(cells: Sequence[str], mostly: float = _MOSTLY) -> bool:
 def are_scores(cells: Sequence[str]) -> bool:
     """Whether a column has numbers with fractions, or codes of cover such as + and 2a of Braun-Blanquet."""
     filled = [cell for cell in cells if cell]
-    codes = [cell for cell in filled if _COVER.fullmatch(cell)]
-    of_cover = len(codes) == len(filled) and not all(map(str.isdecimal, filled))
     fractions = are_numbers(filled) and not all(map(_is_whole, filled))
-    return bool(filled) and (of_cover or fractions or all(map(_PERCENT.fullmatch, filled)))
+    return bool(filled) and (are_cover(filled) or fractions or are_percent(filled))
+
+
+def are_cover(cells: Sequence[str]) -> bool:
+    """Whether cells are codes of Braun-Blanquet, not numbers alone."""
+    return all(map(_COVER.fullmatch, cells)) and not all(map(str.isdecimal, cells))
+
+
+def are_percent(cells: Sequence[str]) -> bool:
+    return all(cell == "0" or _PERCENT.fullmatch(cell) for cell in cells)
 
 
 def _is_whole(cell: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from detector.data.sheets.answers import Answers, answers_of_scores, find_answers, in_words
 from detector.data.sheets.cells import (
     are_flags,
     are_numbers,
@@ -30,6 +31,7 @@ from detector.data.sheets.words import (
     UNKNOWN,
     header_key,
     is_about,
+    words_of,
 )
 from detector.data.sources.splits import find_split_column
 from detector.utils.errors import DataError, shortened
@@ -63,6 +65,8 @@ class Columns(NamedTuple):
     boxes: tuple[int, ...]  # four columns, or none
     boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
     left_out: tuple[int, ...]
+    answers: Answers = {}  # in the columns of `classes`, where cells are not plain yes and no
+    notes: tuple[str, ...] = ()  # for the user, on how cells are read
 
     def describe(self) -> str:
         """Which columns are read, for the user."""
@@ -86,7 +90,7 @@ class Columns(NamedTuple):
 
 def find_columns(
     rows: Sequence[SheetRow],
-    is_picture: Callable[[str], bool],
+    is_picture: Callable[[str], int],
     path: Path,
     named: NamedColumns = UNNAMED,
 ) -> Columns:
@@ -94,7 +98,7 @@ def find_columns(
 
     Args:
         rows: at least one.
-        is_picture: whether there is a picture that a cell may name.
+        is_picture: how many pictures a cell may name.
 
     Raises:
         DataError: none names pictures, or which one has the classes is not clear, or there is no column of a
@@ -103,7 +107,7 @@ def find_columns(
     titles = _count_titles(rows, is_picture)
     columns = columns_of(rows[titles:])
     header = tuple(column[0] for column in columns)
-    if (count := sum(map(is_picture, filter(None, header)))) > max(2, len(header) / 2):
+    if (count := sum(map(bool, map(is_picture, filter(None, header))))) > max(2, len(header) / 2):
         raise DataError(
             f"{path}: its first line names {count} pictures, expected a line for each picture: transpose the "
             "table, in Excel by Paste Special, Transpose"
@@ -127,11 +131,26 @@ def find_columns(
     unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
     boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
     names = [*enumerate(below[picture][:_SAMPLE])]
-    folders = (i for i, key in enumerate(keys) if key in FOLDERS and i != picture)
-    folder = next((i for i in folders if any(is_picture(f"{below[i][k]}/{name}") for k, name in names)), None)
+    several = [(k, name) for k, name in names if is_picture(name) > 1]
+    folder = next(
+        (
+            i
+            for i, key in enumerate(keys)
+            if i != picture
+            and (
+                any(is_picture(f"{below[i][k]}/{name}") for k, name in names)
+                if key in FOLDERS
+                else several and all(is_picture(f"{below[i][k]}/{name}") == 1 for k, name in several)
+            )
+        ),
+        None,
+    )
     taken = {picture, split, unknown, *boxes}
     rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
-    labels, classes = _label_columns(rest, below, header, keys, path, named)
+    answers = find_answers({i: below[i] for i in rest if keys[i] not in LABELS and not is_about(header[i])})
+    plain = [in_words(cells, answers.get(i, {})) for i, cells in enumerate(below)]
+    labels, classes, of_scores, note = _label_columns(rest, plain, header, keys, path, named)
+    answers |= of_scores
     denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
     confirmed = next(denying, None) if len(labels) == 1 else None
     left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
@@ -148,6 +167,8 @@ def find_columns(
         boxes=boxes,
         boxes_have_sizes=have_sizes,
         left_out=tuple(left_out),
+        answers={i: found for i, found in answers.items() if i in classes},
+        notes=(note,) if note else (),
     )
 
 
@@ -159,7 +180,7 @@ def names_file_and_labels(header: Sequence[str]) -> bool:
     return keys[0] in PICTURE and keys[1] in LABELS and all(key in UNKNOWN for key in keys[2:])
 
 
-def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -> int:
+def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], int]) -> int:
     """How many rows are above the header: with names of both kinds in it, else below rows of a single cell.
 
     Most rows have more cells than a title such as "Inventory 2024".
@@ -183,7 +204,7 @@ def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -
 
 
 def _find_pictures(
-    below: Sequence[Sequence[str]], keys: Sequence[str], split: int, is_picture: Callable[[str], bool]
+    below: Sequence[Sequence[str]], keys: Sequence[str], split: int, is_picture: Callable[[str], int]
 ) -> int | None:
     """The column whose cells mostly name pictures; of several, the one with the most specific header."""
     best: list[tuple[int, int, float, int]] = []
@@ -192,7 +213,7 @@ def _find_pictures(
         some = filled[:: max(1, len(filled) // _SAMPLE)]
         if not some or column == split:
             continue
-        share = sum(map(is_picture, some)) / len(some)
+        share = sum(map(bool, map(is_picture, some))) / len(some)
         names = sum(map(is_file_name, some)) / len(some)
         rank = -PICTURE.index(keys[column]) if keys[column] in PICTURE else -len(PICTURE)
         known = rank > -len(PICTURE)
@@ -232,13 +253,17 @@ def _picture_column(
     header: Sequence[str],
     keys: Sequence[str],
     split: int,
-    is_picture: Callable[[str], bool],
+    is_picture: Callable[[str], int],
     path: Path,
     named: NamedColumns,
 ) -> int:
     if named.picture:
         return _column(named.picture, header, below, path)[0]
     if (found := _find_pictures(below, keys, split, is_picture)) is None:
+        telling = {*PICTURE} - {"id", "name", "url", "path", "label"}
+        words = [i for i, cell in enumerate(header) if words_of(cell) & telling and any(below[i])]
+        if words:  # names that lack a part that all pictures have
+            return words[0]
         raise DataError(
             f"{path}: none of its columns names pictures ({_shown(header, below)}); if one does, name it, as "
             f"in --image-column {shlex.quote(_name(0, header))}"
@@ -253,17 +278,26 @@ def _label_columns(
     keys: Sequence[str],
     path: Path,
     named: NamedColumns,
-) -> tuple[list[int], list[int]]:
-    """The columns of class names, and the columns of one class each."""
+) -> tuple[list[int], list[int], dict[int, dict[str, str]], str]:
+    """The columns of class names, those of one class each, the answers in scores, and a note on them."""
     if named.labels:
         own = [i for name in named.labels for i in _column(name, header, below, path)]
-        if len(own) > 1:
-            _refuse_scores(own, header, below, path)
         classes = [i for i in own if is_class(below[i], keys[i])]
-        return [i for i in own if i not in classes], classes
+        scored = [i for i in own if i not in classes and keys[i] not in LABELS and are_scores(below[i])]
+        answers, note = answers_of_scores({i: below[i] for i in scored})
+        if scored and not answers and len(own) > 1:
+            _refuse_scores(own, header, below, path)
+        classes += [i for i in scored if answers]
+        return [i for i in own if i not in classes], classes, answers, note
     labels, classes, candidates = find_label_columns(rest, below, header, keys)
+    scored = [i for i in rest if i not in classes and header[i] and not is_about(header[i])]
+    scored = [i for i in scored if are_scores(below[i])]
+    if not labels and not candidates and len(scored) > max(1, len(classes)):
+        answers, note = answers_of_scores({i: below[i] for i in sorted([*scored, *classes])})
+        if answers:
+            return [], [*answers], answers, note
     if labels or classes:
-        return labels, classes
+        return labels, classes, {}, ""
     if not candidates:
         _refuse_scores([i for i in rest if not is_about(header[i])], header, below, path)
     columns = _shown(header, below)
@@ -315,7 +349,10 @@ def _second_header(
     """The header where a second row names the classes, below a cell such as "Defects" that spans them."""
     second = [column[0] if column else "" for column in below]
     spanned = [i for i, cell in enumerate(second) if cell]
-    if second[picture] or not spanned or any(flag(second[i]) is not None for i in spanned):
+    if second[picture] not in ("", header[picture]) or len(spanned) > len({second[i] for i in spanned}):
+        return None
+    spanned = [i for i in spanned if second[i] != header[i]]  # merged cells of both rows
+    if not spanned or any(flag(second[i]) is not None for i in spanned):
         return None
     if not all(are_flags(below[i][1:]) for i in spanned):
         return None

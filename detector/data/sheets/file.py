@@ -7,26 +7,30 @@ which is strict.
 
 import codecs
 import csv
-import importlib.util
 import io
 import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from detector.data.pictures import IMAGE_SUFFIXES
-from detector.utils.errors import DataError, MissingPackage, counted, shortened
+from detector.data.sheets.html_tables import read_html
+from detector.data.sheets.workbook import read_workbook
+from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import reading
 
-SHEET_SUFFIXES = (".csv", ".tsv", ".xlsx", ".txt")
+_WORKBOOKS = (".xlsx", ".xlsm", ".ods")
+SHEET_SUFFIXES = (".csv", ".tsv", ".txt", ".md", ".html", ".htm", ".xls", ".numbers", *_WORKBOOKS)
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
+_OLD_EXCEL, _ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"  # how such files begin
+_HTML = re.compile(r"\s*<(?:!doctype html|html|table|body|div)\b", re.IGNORECASE)
 _SEPARATORS = "\t,;|"
 _LIMIT = 2**30  # bytes
 _SAMPLE = 200  # rows from which the separator is found
+_NO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200e\u200f\u2060\ufeff"))
 _PICTURE_FIRST = re.compile(
     rf"\s*(.+?(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))}))\s+(.*?)\s*", re.IGNORECASE
 )
@@ -39,28 +43,37 @@ class SheetRow(NamedTuple):
     cells: tuple[str, ...]  # without blanks around them
 
 
-def read_sheet(path: Path) -> list[SheetRow]:
+def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) -> list[SheetRow]:
     """The rows of a spreadsheet.
+
+    Args:
+        is_picture: how many pictures a cell may name, to find the sheet of a workbook.
 
     Raises:
         FileNotFoundError, OSError: there is none, or it cannot be read.
         DataError: it is not text, has no row, or is an old or damaged file of Excel.
-        MissingPackage: it is a file of Excel, and openpyxl is not installed.
     """
-    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
+    with reading(path, "table"):
+        size = path.stat().st_size
+        if size > _LIMIT:
+            raise DataError(f"table {path} has {size} bytes, expected at most {_LIMIT}")
+        with open(path, "rb") as file:
+            start = file.read(8)
+    if start == _OLD_EXCEL or path.suffix.lower() == ".numbers":
         raise DataError(
             f"{path} is a spreadsheet of a format that is not read: save it as CSV UTF-8 or .xlsx"
         )
-    if path.suffix.lower() in (".xlsx", ".xlsm"):
-        rows = _read_excel(path)
+    if path.suffix.lower() in _WORKBOOKS or start.startswith(_ZIP):
+        sheets = {
+            title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()
+        }
+        rows = _choose_sheet(sheets, path, is_picture)
     elif path.suffix.lower() == ".json":
         rows = json_rows(path) or []
     else:
-        with reading(path, "table"):
-            size = path.stat().st_size
-            if size > _LIMIT:
-                raise DataError(f"table {path} has {size} bytes, expected at most {_LIMIT}")
-            rows = split_rows(_decode(path.read_bytes(), path), path)
+        text = _decode(path.read_bytes(), path)
+        tables = _tables_of_html(text) if _HTML.match(text) else {}
+        rows = _choose_sheet(tables, path, is_picture) if tables else split_rows(text, path)
     if not rows:
         raise DataError(f"{path} lists no image")
     return rows
@@ -111,12 +124,17 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
     rows, line = [], 1 + skipped
     try:
         for cells in reader:
-            if any(stripped := tuple(cell.strip() for cell in cells)):
+            if any(stripped := tuple(map(_stripped, cells))):
                 rows.append(SheetRow(line, stripped))
             line = reader.line_num + 1 + skipped
     except csv.Error as error:
         raise DataError(f"{path}, line {line}: not CSV: {error}") from None
     return rows
+
+
+def _stripped(cell: str) -> str:
+    """A cell without blanks around it and signs without width."""
+    return cell.translate(_NO_WIDTH).strip()
 
 
 def _with_flags(pairs: list[SheetRow], text: str, path: Path) -> list[SheetRow]:
@@ -195,48 +213,44 @@ def _is_name(cell: str) -> bool:
     return text.endswith(IMAGE_SUFFIXES) and not any(character in text for character in "\t;|")
 
 
-def _read_excel(path: Path) -> list[SheetRow]:
-    """The rows of the first sheet of a workbook that has any."""
-    if importlib.util.find_spec("openpyxl") is None:
-        raise MissingPackage(
-            f"{path} is a file of Excel, which openpyxl reads: pip install 'detector-wsod[excel]', or "
-            "save the sheet as CSV UTF-8 and pass that"
-        )
-    import openpyxl
-
-    with reading(path, "table"):
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        try:
-            sheets = {
-                sheet.title: _rows_of_sheet(sheet.iter_rows(values_only=True)) for sheet in book.worksheets
-            }
-        finally:
-            book.close()
-    filled = [title for title, rows in sheets.items() if rows]
-    if len(filled) > 1:
-        warnings.warn(
-            f"{path} has {counted(len(filled), 'sheet', 'sheets')} with cells, of which the first is read: "
-            f"{filled[0]}, not {shortened(filled[1:], 3)}",
-            stacklevel=4,
-        )
-    return sheets[filled[0]] if filled else []
+def _tables_of_html(text: str) -> dict[str, list[SheetRow]]:
+    return {
+        f"table {number}": [SheetRow(*row) for row in rows] for number, rows in enumerate(read_html(text), 1)
+    }
 
 
-def _rows_of_sheet(values: Iterable[Sequence[object]]) -> list[SheetRow]:
-    rows: list[SheetRow] = []
-    for line, cells in enumerate(values, start=1):
-        if any(texts := tuple(map(_text_of_cell, cells))):
-            rows.append(SheetRow(line, texts))
+def _choose_sheet(
+    sheets: Mapping[str, list[SheetRow]], path: Path, is_picture: Callable[[str], int]
+) -> list[SheetRow]:
+    """The rows of the sheet that names pictures; those of several with the same header, one after another."""
+    filled = {title: rows for title, rows in sheets.items() if rows}
+    named = {
+        title: sum(any(map(is_picture, row.cells)) for row in rows[:_SAMPLE]) for title, rows in filled.items()
+    }
+    best = max(named, key=lambda title: named[title], default="")
+    if len(filled) < 2:
+        return filled[best] if filled else []
+    read = [title for title in filled if title == best or named[title]]
+    read = [title for title in read if filled[title][0].cells == filled[best][0].cells]
+    rows = list(filled[read[0]])
+    for title in read[1:]:  # lines are counted on, so that each has a number of its own
+        rows += [SheetRow(row.line + rows[-1].line, row.cells) for row in filled[title][1:]]
+    others = [title for title in filled if title not in read]
+    told = [f"not {shortened(others, 3)}"] if others else []
+    warnings.warn(
+        f"{path} has {counted(len(filled), 'sheet', 'sheets')} with cells, of which "
+        f"{', '.join([shortened(read, 3), *told])} {'are' if len(read) > 1 else 'is'} read",
+        stacklevel=4,
+    )
     return rows
 
 
 def _text_of_cell(value: object) -> str:
-    """What a person sees in the cell, or nearly: Excel has all numbers as floats."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return value.isoformat() if isinstance(value, date) else str(value).strip()
+    return str(value).strip()
 
 
 def is_sheet_of_pictures(path: Path) -> bool:

@@ -173,6 +173,10 @@ def _is_separator(
 ) -> bool:
     if strict:
         return all({*words} <= {*alone} for words in parts.values())
+    if any(part.isdecimal() for words in parts.values() for part in words) and not all(
+        part.isdecimal() for words in parts.values() for part in words
+    ):
+        return False  # Anas crecca Linnaeus, 1758
     uses = Counter(part for words in parts.values() for part in {*words})
     shared = any(count > 1 or part in alone for part, count in uses.items() if part)
     return shared or several or len(parts) == 1

@@ -62,7 +62,7 @@ def fill_names(
 
 
 def without_totals(
-    rows: Sequence[SheetRow], header: Sequence[str], picture: int, is_picture: Callable[[str], bool]
+    rows: Sequence[SheetRow], header: Sequence[str], picture: int, is_picture: Callable[[str], int]
 ) -> tuple[list[SheetRow], list[str]]:
     """The rows without repetitions of the header and without totals and remarks below the last picture.
 

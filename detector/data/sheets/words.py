@@ -2,6 +2,8 @@
 
 import re
 import unicodedata
+from collections.abc import Collection
+from itertools import permutations
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -15,14 +17,17 @@ PICTURE = _words("""
     imageid imgid id bild bilddatei bildname bildpfad datei dateiname dateipfad pfad foto aufnahme
     rowlabels zeilenbeschriftungen fichier nomfichier nomdufichier chemin imagen archivo ruta nombre
     imagem arquivo caminho immagine nomefile файл имяфайла изображение путь имя 图片 图像 文件
-    文件名 路径 圖片 画像 画像名 ファイル ファイル名 이미지 파일 파일명
+    文件名 路径 圖片 画像 画像名 ファイル ファイル名 이미지 파일 파일명 plik zdjęcie soubor snímek obrázek
+    dosya resim fájl fájlnév kép tiedosto kuva bestand bestandsnaam afbeelding filnamn fil bilde filnavn
+    billede зображення fotografie fotoğraf
 """)
 LABELS = _words("""
     labels label tags tag classes class classname classnames labelname labelnames category categories
     categoryname annotation annotations choice choices findinglabels regionattributes target targets
     object objects species breed defect defects scientificname commonname taxon taxonname answer answers
     antwort antworten response keywords keyword stichwort stichworte diagnosis type finding findings
-    classid labelid categoryid klasse klassen kategorie kategorien fehler fehlerart defekt defekte
+    dx truth groundtruth gt truelabel trueclass actual regions classificationannotation
+    classificationannotations classid labelid categoryid klasse klassen kategorie kategorien fehler fehlerart defekt defekte
     merkmale schlagwort schlagworte schlagwörter etikett etiketten beschriftung classe étiquette
     étiquettes etiquette catégorie catégories défaut défauts clase clases etiqueta etiquetas categoría
     categoria categorías categorias defecto defectos classi etichetta etichette difetto difetti rótulo
@@ -31,7 +36,10 @@ LABELS = _words("""
     fehlerklasse fehlertyp fault faults faultcode faultcodes faulttype errorcode defectcode defectcodes
     defecttype defectclass codedefaut codedéfaut codigodefecto códigodefecto дефект
     标签 标记 类别 類別 分类 缺陷
-    ラベル クラス 分類 タグ 라벨 레이블 클래스 분류 태그
+    ラベル クラス 分類 カテゴリ カテゴリー タグ 種類 欠陥 라벨 레이블 클래스 분류 태그
+    etykieta etykiety klasa gatunek štítek štítky třída druh etiket etiketler sınıf tür kategori címke
+    címkék osztály faj kategória luokka laji tunniste klass etikett tagg merke мітка вид loài kelas befund
+    befunde
 """)
 # Labels that say that a picture shows no class, as `header_key` writes them.
 NOTHING = {
@@ -66,6 +74,16 @@ FOLDERS = _words("""
     dossier carpeta cartella pasta
 """)
 # Beside these, `class` is a rank such as Mammalia, and `species` may be the second word of a name.
+# Of LABELS, those that do not count beside other words: dx_type is no list of labels.
+VAGUE = {*_words("type object objects target targets answer answers antwort antworten response actual regions")}
+# Headers that may name what pictures show, where no other does.
+THINGS = {
+    *_words("""
+    animal animals tier tiere plant plants pflanze pflanzen bird birds vogel vögel fish insect insects item
+    items content contents inhalt motiv motive damage schaden schäden mangel mängel thing things disease
+    diseases fruit product part dier dyr djur zvíře zwierzę животное animale animaux animales planta fund
+    """)
+}
 RANKS = {*_words("kingdom phylum order family genus")}
 NAMES_OF_SPECIES = _words("commonname scientificname taxonname vernacularname")
 SCORES = _words("confidence score scores probability prob certainty likelihood konfidenz wahrscheinlichkeit")
@@ -88,14 +106,14 @@ CORNER_AND_SIZE = (
 YES = {
     *_words("""
     1 1.0 x + present vorhanden présent presente ✓ ✔ ✗ true yes y t ja j wahr oui vrai si sí sim да vero
-    checked ☑ ✅ 是
+    checked ☑ ✅ 是 有 はい あり ○ 〇 ◯ ◎ ● 예 있음 tak ano evet igen kyllä так ✘ ✕ ×
 """)
 }
 NO = {
     "",
     *_words("""
     0 0.0 absent fehlt ausente assente abwesend false no n f nein falsch non faux não нет - nan falso
-    unchecked ☐ ❌ 否
+    unchecked ☐ ❌ 否 无 無 いいえ なし 아니오 없음 nie ne hayır nem ei nej nee nei ні
 """),
 }
 MAYBE = {
@@ -104,7 +122,14 @@ MAYBE = {
     "-1",
     "-1.0",
     *_words("maybe unsure uncertain unclear vielleicht unsicher unklar incertain incierto"),
+    *_words("unknown unbekannt inconnu desconocido"),
 }  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
+
+# Crosses say no where other cells of the table have ticks or circles.
+TICKS = {*_words("✓ ✔ ☑ ✅ ○ 〇 ◯ ◎ o")}
+CROSSES = {*_words("✗ ✘ ✕ × x")}
+_NOT = {*_words("not no non nicht kein keine keinen nie не pas sin sem senza niet inte ikke")}
+_OPPOSITES = (("positive", "negative"), ("positiv", "negativ"), ("pos", "neg"), ("p", "n"))
 
 # Words in the header of a column that is about the picture or the work on it, not about what it shows.
 _ABOUT = {
@@ -118,6 +143,8 @@ _ABOUT = {
     lugar gps lat lon lng latitude longitude site city stadt halle room raum source quelle license
     lizenz copyright batch charge linie line los lot schicht shift maschine machine anlage station
     auftrag order serial width height size breite höhe größe status state statut estado note notes
+    prediction predicted pred vorhersage weather wetter habitat biotop lebensraum observador autore autor
+    fotoğrafçı szerző kuvaaja 担当者 标注人 작성자 waarnemer
     comment comments kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks
     notiz notizen description beschreibung commentaire comentario priority priorität id
 """)
@@ -142,7 +169,16 @@ def header_key(text: str) -> str:
 
 
 def words_of(header: str) -> set[str]:
-    return {*re.findall(r"[^\W\d_]+", unicodedata.normalize("NFC", header).casefold())}
+    apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", unicodedata.normalize("NFC", header))  # labelName
+    return {*re.findall(r"[^\W\d_]+", apart.casefold())}
+
+
+def denial(answers: Collection[str]) -> str:
+    """Which of two answers says no, as `not found` beside `found` does; "": neither, or there are not two."""
+    for yes, no in permutations(answers) if len(answers) == 2 else ():
+        if (yes.casefold(), no.casefold()) in _OPPOSITES or words_of(no) - words_of(yes) <= _NOT and words_of(yes) < words_of(no):
+            return no
+    return ""
 
 
 def is_about(header: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from detector.data.sheets.answers import in_words
 from detector.data.sheets.cells import flag, marks
 from detector.data.sheets.columns import Columns
 from detector.data.sheets.file import SheetRow, columns_of
@@ -58,6 +59,7 @@ def read_lines(
     """The content of each row, with labels in their most frequent spelling; tells `notes` with others."""
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
+    cells = [in_words(of_column, columns.answers.get(i, {})) for i, of_column in enumerate(cells)]
     names, unknown, others = _names_of_rows(rows, cells, columns, problems, path)
     counts = Counter(name for classes in [*names, *unknown] for name in classes)
     texts = [name for name in counts if len(name.split()) > _MOST_WORDS]

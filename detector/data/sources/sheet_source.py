@@ -55,19 +55,22 @@ def read_sheet_source(
     Raises:
         DataError: lists all problems by cause.
     """
-    rows = without_remarks(read_sheet(path))
-    _refuse_regions(rows, path)
     folder, places = pictures.resolve(), places_of_pictures(pictures, path)
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
 
-    def exists(text: str) -> bool:
-        return bool(text) and (_find_exact(text, places) is not None or bool(index.find(text)))
+    def exists(text: str) -> int:
+        if not text:
+            return 0
+        return 1 if _find_exact(text, places) is not None else len(index.find(text))
 
+    rows = without_remarks(read_sheet(path, exists))
+    _refuse_regions(rows, path)
     problems = Problems()
     columns = find_columns(without_sums(rows), exists, path, named)
     data, notes = without_totals(rows[columns.first :], columns.header, columns.picture, exists)
     logger.info("%s: %s", path, columns.describe())
     rows = _with_folders(data, columns, exists)
+    notes += columns.notes
     rows, filled = fill_names(rows, columns.picture, columns.labels)
     notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
     notes += notes_on_numbers(rows, columns, [path.parent, *places])
@@ -131,7 +134,7 @@ def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
 
 
 def _with_folders(
-    rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], bool]
+    rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], int]
 ) -> list[SheetRow]:
     """The rows with the folder before each name, where a column has it, as Timelapse writes it."""
     if columns.folder is None:
