@@ -128,6 +128,8 @@ def find_columns(
     if first and (lower := _second_header(header, below, picture)):
         header, keys, first = lower, [header_key(cell) for cell in lower], 2
         below = [column[1:] for column in below]
+    below, units = _without_units(below, picture, is_picture)
+    first += units
     unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
     boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
     names = [*enumerate(below[picture][:_SAMPLE])]
@@ -153,6 +155,8 @@ def find_columns(
     answers |= of_scores
     denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
     confirmed = next(denying, None) if len(labels) == 1 else None
+    skipped = [", ".join(filter(None, row.cells)) for row in rows[titles + first - units : titles + first]]
+    told = f"below the header, {shortened([*map(repr, skipped)], 2)} is left out as no picture" if units else ""
     left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
     return Columns(
         first=titles + first,
@@ -168,7 +172,7 @@ def find_columns(
         boxes_have_sizes=have_sizes,
         left_out=tuple(left_out),
         answers={i: found for i, found in answers.items() if i in classes},
-        notes=(note,) if note else (),
+        notes=tuple(filter(None, (note, told))),
     )
 
 
@@ -192,9 +196,9 @@ def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], int]) ->
     for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
         if keys & {*PICTURE} and keys & {*LABELS}:
             return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
-    data = next((i for i, cells in enumerate(filled[:_PREAMBLE]) if any(map(is_picture, cells))), 0)
-    if data > 1 and len(filled[data - 1]) > max(map(len, filled[: data - 1])):
-        return data - 1  # the header is above the first picture, below titles of several cells
+    shown = (i for i, cells in enumerate(filled[:_PREAMBLE]) if any(is_picture(x) or is_file_name(x) for x in cells))
+    if (data := next(shown, 0)) > 1:  # the header is the fullest row above the first picture
+        return max(range(data), key=lambda above: len(filled[above]))
     if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
         return 0
     for above, (first, *others) in enumerate(filled):
@@ -357,6 +361,20 @@ def _second_header(
     if not all(are_flags(below[i][1:]) for i in spanned):
         return None
     return tuple(low or high for low, high in zip(second, header, strict=True))
+
+
+def _without_units(
+    below: list[list[str]], picture: int, is_picture: Callable[[str], int]
+) -> tuple[list[list[str]], int]:
+    """The cells without rows below the header, such as those of units, and how many these are.
+
+    They name no picture, and those after them do.
+    """
+    names = below[picture]
+    rows = next((i for i, name in enumerate(names[:3]) if is_picture(name)), 0)
+    if not rows or any(map(is_file_name, names[:rows])) or any(name.isdecimal() for name in names[:rows]):
+        return below, 0
+    return [column[rows:] for column in below], rows
 
 
 def _denies(cells: Sequence[str]) -> bool:

@@ -16,12 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sheets.html_tables import read_html
+from detector.data.sheets.records import records_of
 from detector.data.sheets.workbook import read_workbook
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import reading
 
+RECORDS = (".json", ".jsonl", ".manifest", ".yaml", ".yml")
 _WORKBOOKS = (".xlsx", ".xlsm", ".ods")
 SHEET_SUFFIXES = (".csv", ".tsv", ".txt", ".md", ".html", ".htm", ".xls", ".numbers", *_WORKBOOKS)
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
@@ -68,8 +72,8 @@ def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) ->
             title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()
         }
         rows = _choose_sheet(sheets, path, is_picture)
-    elif path.suffix.lower() == ".json":
-        rows = json_rows(path) or []
+    elif path.suffix.lower() in RECORDS:
+        rows = record_rows(path) or []
     else:
         text = _decode(path.read_bytes(), path)
         tables = _tables_of_html(text) if _HTML.match(text) else {}
@@ -162,28 +166,30 @@ def _with_flags(pairs: list[SheetRow], text: str, path: Path) -> list[SheetRow]:
     return [SheetRow(max(1, pairs[0].line - 1), ("file", *names)), *rows]
 
 
-def json_rows(path: Path) -> list[SheetRow] | None:
-    """The rows of a JSON list of objects, or of an object of labels by picture; None: it is neither.
+def record_rows(path: Path) -> list[SheetRow] | None:
+    """The rows of a file of JSON, JSON lines or YAML; None: it has no records of tags, or a format of boxes.
 
-    Values are texts, numbers or lists of these; files of labeling tools have objects in objects.
+    Objects and lists in objects are cells of JSON.
     """
     with reading(path, "file of labels"):
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    if isinstance(content, dict) and content and all(map(_is_name, content)):
-        content = [{"file": name, "labels": value} for name, value in content.items()]
-    if not isinstance(content, list) or not content or not all(isinstance(entry, dict) for entry in content):
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() in (".yaml", ".yml"):
+            content = yaml.safe_load(text)
+        elif path.suffix.lower() in (".jsonl", ".manifest"):
+            content = [json.loads(line) for line in text.split("\n") if line.strip()]
+        else:
+            content = json.loads(text)
+    if not (records := records_of(content, lambda name: isinstance(name, str) and is_name(name))):
         return None
-    values = [value for entry in content for value in entry.values()]
-    inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    if any(isinstance(item, dict | list) for item in inner):
-        return None
-    header = [*dict.fromkeys(key for entry in content for key in entry)]
-    rows = [tuple(_text_of_json(entry.get(key)) for key in header) for entry in content]
-    return [SheetRow(number, cells) for number, cells in enumerate([tuple(header), *rows])]
+    header = [*dict.fromkeys(key for record in records for key in record)]
+    rows = [tuple(_text_of_json(record.get(key)) for key in header) for record in records]
+    return [SheetRow(number, cells) for number, cells in enumerate([tuple(map(str, header)), *rows])]
 
 
 def _text_of_json(value: object) -> str:
-    return json.dumps(value) if isinstance(value, list) else _text_of_cell(value)
+    if isinstance(value, dict) and len(value) == 1 and isinstance(only := next(iter(value.values())), str):
+        return only
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else _text_of_cell(value)
 
 
 def _find_separator(text: str) -> str:
@@ -199,7 +205,7 @@ def _find_separator(text: str) -> str:
         except csv.Error:
             return 0, 0, 0
         whole = sum(len(cells) > 1 for cells in rows) / max(1, len(rows))
-        names = sum(any(_is_name(cell) for cell in cells) for cells in rows) / max(1, len(rows))
+        names = sum(any(is_name(cell) for cell in cells) for cells in rows) / max(1, len(rows))
         most = Counter(map(len, rows)).most_common(1)
         alike = most[0][1] / len(rows) if most and most[0][0] > 1 else 0.0
         return round(whole, 1), round(names, 1), alike
@@ -208,7 +214,7 @@ def _find_separator(text: str) -> str:
     return best if fits(best)[0] >= 0.5 else ""
 
 
-def _is_name(cell: str) -> bool:
+def is_name(cell: str) -> bool:
     text = cell.strip().lower()
     return text.endswith(IMAGE_SUFFIXES) and not any(character in text for character in "\t;|")
 
@@ -256,7 +262,7 @@ def _text_of_cell(value: object) -> str:
 def is_sheet_of_pictures(path: Path) -> bool:
     """Whether most lines of a text have the name of a picture and something else."""
     rows = _first_rows(path)
-    named = sum(len(row.cells) > 1 and any(map(_is_name, row.cells)) for row in rows)
+    named = sum(len(row.cells) > 1 and any(map(is_name, row.cells)) for row in rows)
     return 0 < named >= 0.8 * len(rows)
 
 

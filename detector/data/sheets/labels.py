@@ -17,7 +17,9 @@ _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _MARK = re.compile(r"^(?:[-*•·▪]\s+|#(?=[^\W\d]))")  # before each line of a list; of a hashtag
 _SURE = 0.5  # a number beside a class from which a picture shows it
-_OWN_NAMES = ("title", "label", "class", "category", "name", "value")  # keys of a label in an object
+_OWN_NAMES = ("displayname", "title", "label", "class", "category", "name", "value")  # keys of a label in an object
+# Keys of objects that hold those of labels, in exports of Zooniverse, Label Studio and Labelbox.
+_INSIDE = ("choice", "classifications", "answers", "answer", "result", "annotations", "region_attributes")
 _NUMPY_LIST = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
 _MOST_PAIRS = 3  # of classes that are nearly alike that a note shows
@@ -145,7 +147,13 @@ def _strings(value: object) -> Iterable[str]:
         low = any(isinstance(x, int | float) and (x / 100 if x > 1 else x) < _SURE for x in scores)
         if low and _own_keys(value):
             return
+        inside = (value[key] for key in _INSIDE if key in value)
+        if inner := [entry for entry in inside if entry and not isinstance(entry, int | float)][:1]:
+            yield from _strings(inner[0])
+            return
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
+        if not named and isinstance(value.get("value"), list | dict):
+            named = [value["value"]]
         named = named or [value[key] for key in _own_keys(value)][:1]
         if not named and all(isinstance(entry, bool | int | float) for entry in value.values()):
             yield from (str(key) for key, entry in value.items() if entry >= _SURE)

@@ -1,10 +1,11 @@
 """Leaves out the rows of a spreadsheet that are no data: remarks, rules, repeated headers, totals."""
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from detector.data.pictures import IMAGE_SUFFIXES
-from detector.data.sheets.file import SheetRow
+from detector.data.sheets.file import SheetRow, is_name
 from detector.data.sheets.words import LABELS, PICTURE, TOTALS, header_key, words_of
 from detector.utils.errors import shortened
 
@@ -25,6 +26,29 @@ def without_remarks(rows: Sequence[SheetRow]) -> list[SheetRow]:
 def _is_remark(row: SheetRow) -> bool:
     mark, keys = row.cells[0][:2], [header_key(cell) for cell in row.cells]
     return mark[:1] == "#" and len(mark) > 1 and not (keys[0] in PICTURE and {*keys} & {*LABELS})
+
+
+def with_names_in_objects(rows: Sequence[SheetRow], is_picture: Callable[[str], int]) -> list[SheetRow]:
+    """The rows, with the name alone where a cell of JSON has that of a picture, as Zooniverse writes it."""
+    return [SheetRow(row.line, tuple(_name_in(cell, is_picture) for cell in row.cells)) for row in rows]
+
+
+def _name_in(cell: str, is_picture: Callable[[str], int]) -> str:
+    if not cell.startswith("{"):
+        return cell
+    try:
+        found = {text for text in _texts(json.loads(cell)) if is_name(text) and is_picture(text)}
+    except ValueError:
+        return cell
+    return found.pop() if len(found) == 1 else cell
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _texts(entry)
+    elif isinstance(value, str):
+        yield value
 
 
 def without_sums(rows: Sequence[SheetRow]) -> list[SheetRow]:

@@ -24,7 +24,7 @@ from detector.data.sheets.columns import (
 )
 from detector.data.sheets.doubts import notes_on_numbers, notes_on_others
 from detector.data.sheets.file import SheetRow, read_sheet
-from detector.data.sheets.rows import fill_names, without_remarks, without_sums, without_totals
+from detector.data.sheets.rows import fill_names, with_names_in_objects, without_remarks, without_sums, without_totals
 from detector.data.sheets.words import header_key
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
@@ -64,6 +64,7 @@ def read_sheet_source(
         return 1 if _find_exact(text, places) is not None else len(index.find(text))
 
     rows = without_remarks(read_sheet(path, exists))
+    rows = with_names_in_objects(rows, exists)
     _refuse_regions(rows, path)
     problems = Problems()
     columns = find_columns(without_sums(rows), exists, path, named)

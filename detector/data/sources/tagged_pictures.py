@@ -9,12 +9,18 @@ from tqdm import tqdm
 
 from detector.data.datasets.annotated import hint_nearest, unclear_message
 from detector.data.datasets.image_labels import check_rows, list_labels
-from detector.data.datasets.image_table import Row, picture_name, read_table
+from detector.data.datasets.image_table import Row, is_table_of_run, picture_name, read_table
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below, runs_folder
 from detector.data.sheets.columns import UNNAMED, NamedColumns
-from detector.data.sheets.file import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures, json_rows
+from detector.data.sheets.file import (
+    RECORDS,
+    SHEET_SUFFIXES,
+    has_columns,
+    is_sheet_of_pictures,
+    record_rows,
+)
 from detector.data.sources.class_folders import pictures_by_class, visible
 from detector.data.sources.copies import find_copies
 from detector.data.sources.no_class import without_no_class
@@ -240,7 +246,9 @@ def _read_tags(
 def _is_sheet(labels: Path | None) -> bool:
     """Whether labels are a table of any form, whose columns have to be found."""
     suffix = labels.suffix.lower() if labels else ""
-    return suffix in SHEET_SUFFIXES or (labels is not None and suffix == ".json" and bool(json_rows(labels)))
+    if labels is None or suffix in SHEET_SUFFIXES:
+        return labels is not None
+    return suffix in RECORDS and not is_table_of_run(labels) and bool(record_rows(labels))
 
 
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
