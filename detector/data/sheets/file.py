@@ -20,12 +20,13 @@ import yaml
 
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sheets.html_tables import read_html
-from detector.data.sheets.records import records_of
+from detector.data.sheets.records import records_of, records_of_cvat
 from detector.data.sheets.workbook import read_workbook
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import reading
+from detector.utils.xml import parse_xml
 
-RECORDS = (".json", ".jsonl", ".manifest", ".yaml", ".yml")
+RECORDS = (".json", ".xml", ".jsonl", ".manifest", ".yaml", ".yml")
 _WORKBOOKS = (".xlsx", ".xlsm", ".ods")
 SHEET_SUFFIXES = (".csv", ".tsv", ".txt", ".md", ".html", ".htm", ".xls", ".numbers", *_WORKBOOKS)
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
@@ -35,9 +36,11 @@ _SEPARATORS = "\t,;|"
 _LIMIT = 2**30  # bytes
 _SAMPLE = 200  # rows from which the separator is found
 _NO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200e\u200f\u2060\ufeff"))
-_PICTURE_FIRST = re.compile(
-    rf"\s*(.+?(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))}))\s+(.*?)\s*", re.IGNORECASE
-)
+_SUFFIX = f"(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))})"
+_ARROW = r"\s*(?:->|=>|\u2192|[:=])\s*|\s+[-\u2013]\s+"  # between a picture and its labels
+_PICTURE_FIRST = re.compile(rf"\s*(.+?{_SUFFIX})(?:{_ARROW}|\s+)(.*?)\s*", re.IGNORECASE)
+_PICTURE_BEFORE = re.compile(rf"\s*(.+?{_SUFFIX})(?:{_ARROW})(.*?)\s*", re.IGNORECASE)
+_PICTURE_LAST = re.compile(rf"\s*(.*?\S)(?:{_ARROW}|\s+)(\S+{_SUFFIX})\s*", re.IGNORECASE)
 
 
 class SheetRow(NamedTuple):
@@ -118,10 +121,8 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
     if named := SEPARATOR_LINE.match(start):
         text, skipped = others, 1
     separator = named[1] if named else _find_separator(text)
-    if not separator:  # lists such as those of Caffe: a.jpg cat
-        lines = ((number, _PICTURE_FIRST.fullmatch(line)) for number, line in enumerate(text.split("\n"), 1))
-        if pairs := [SheetRow(number + skipped, (pair[1], pair[2])) for number, pair in lines if pair]:
-            return _with_flags(pairs, text, path)
+    if not named and (rows := _lines_of_text(text, path, separator)):
+        return rows
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=separator or ",", skipinitialspace=True, strict=True
     )
@@ -134,6 +135,36 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
     except csv.Error as error:
         raise DataError(f"{path}, line {line}: not CSV: {error}") from None
     return rows
+
+
+def _lines_of_text(text: str, path: Path, separator: str) -> list[SheetRow]:
+    """The rows of columns of fixed width, or of lists such as those of Caffe: `a.jpg cat`, `a.jpg: cat`."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not separator and (rows := _fixed_width(lines)):
+        return rows
+    forms = (_PICTURE_FIRST, _PICTURE_LAST) if not separator else (_PICTURE_BEFORE,)
+    for form in forms:
+        found = [(number, form.fullmatch(line)) for number, line in lines]
+        pairs = [SheetRow(number, (pair[1], pair[2])) for number, pair in found if pair]
+        least = 0.0 if form is _PICTURE_FIRST else 0.9  # of the lines
+        if pairs and len(pairs) >= least * len(lines):
+            return _with_flags(pairs, text, path) if form is _PICTURE_FIRST else pairs
+    return []
+
+
+def _fixed_width(lines: Sequence[tuple[int, str]]) -> list[SheetRow]:
+    """The rows of a table with blanks up to the next column, below a header with two or more between."""
+    if len(lines) < 2:
+        return []
+    lines = [(number, line.expandtabs()) for number, line in lines]
+    starts = [word.start() for word in re.finditer(r"(?:^|(?<=  ))\S", lines[0][1])]
+    if len(starts) < 2 or any(line[start - 1 : start].strip() for _, line in lines for start in starts[1:]):
+        return []
+    ends = [*starts[1:], None]
+    return [
+        SheetRow(number, tuple(line[a:b].strip() for a, b in zip(starts, ends, strict=True)))
+        for number, line in lines
+    ]
 
 
 def _stripped(cell: str) -> str:
@@ -171,6 +202,9 @@ def record_rows(path: Path) -> list[SheetRow] | None:
 
     Objects and lists in objects are cells of JSON.
     """
+    if path.suffix.lower() == ".xml":
+        records = records_of_cvat(parse_xml(path, "annotations"))
+        return _rows_of_records(records) if records else None
     with reading(path, "file of labels"):
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() in (".yaml", ".yml"):
@@ -179,8 +213,11 @@ def record_rows(path: Path) -> list[SheetRow] | None:
             content = [json.loads(line) for line in text.split("\n") if line.strip()]
         else:
             content = json.loads(text)
-    if not (records := records_of(content, lambda name: isinstance(name, str) and is_name(name))):
-        return None
+    records = records_of(content, lambda name: isinstance(name, str) and is_name(name))
+    return _rows_of_records(records) if records else None
+
+
+def _rows_of_records(records: Sequence[Mapping[str, object]]) -> list[SheetRow]:
     header = [*dict.fromkeys(key for record in records for key in record)]
     rows = [tuple(_text_of_json(record.get(key)) for key in header) for record in records]
     return [SheetRow(number, cells) for number, cells in enumerate([tuple(map(str, header)), *rows])]

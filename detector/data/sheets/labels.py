@@ -147,9 +147,9 @@ def _strings(value: object) -> Iterable[str]:
         low = any(isinstance(x, int | float) and (x / 100 if x > 1 else x) < _SURE for x in scores)
         if low and _own_keys(value):
             return
-        inside = (value[key] for key in _INSIDE if key in value)
-        if inner := [entry for entry in inside if entry and not isinstance(entry, int | float)][:1]:
-            yield from _strings(inner[0])
+        inside = [value[key] for key in _INSIDE if isinstance(value.get(key), str | list | dict)]
+        if inside:
+            yield from _strings(next(filter(None, inside), ""))
             return
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
         if not named and isinstance(value.get("value"), list | dict):

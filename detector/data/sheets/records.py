@@ -5,6 +5,7 @@ Files with boxes of COCO and Label Studio are left to detector/data/formats, whi
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from xml.etree.ElementTree import Element
 
 Record = dict[str, Any]
 _ANSWERS = {"choices", "taxonomy"}  # types of results of Label Studio that are tags
@@ -47,6 +48,19 @@ def records_of(content: object, is_name: Callable[[object], bool]) -> list[Recor
         return [{"file": name, "labels": label} for label, names in content.items() for name in names]
     found_in = [found for entries in lists if (found := records_of(entries, is_name))]
     return found_in[0] if len(found_in) == 1 else None
+
+
+def records_of_cvat(root: Element) -> list[Record] | None:
+    """The images of a file of CVAT with tags alone; None: it has shapes, or no tag."""
+    images = root.findall("image")
+    if not any(image.find("tag") is not None for image in images) or root.find("track") is not None:
+        return None
+    if any(node.tag != "tag" for image in images for node in image):
+        return None
+    return [
+        {"file": image.get("name"), "labels": [tag.get("label") for tag in image.iterfind("tag")]}
+        for image in images
+    ]
 
 
 def _named(label: object, names: list[Any]) -> object:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sheets.file import SheetRow, is_name
@@ -86,13 +86,18 @@ def fill_names(
 
 
 def without_totals(
-    rows: Sequence[SheetRow], header: Sequence[str], picture: int, is_picture: Callable[[str], int]
+    rows: Sequence[SheetRow],
+    header: Sequence[str],
+    picture: int,
+    labels: Collection[int],
+    is_picture: Callable[[str], int],
 ) -> tuple[list[SheetRow], list[str]]:
     """The rows without repetitions of the header and without totals and remarks below the last picture.
 
     Args:
         rows: below the header.
         picture: the column of names.
+        labels: those of classes.
 
     Returns:
         the rows, and notes for the user on what was left out.
@@ -103,6 +108,9 @@ def without_totals(
         name = row.cells[picture] if picture < len(row.cells) else ""
         if is_picture(name) or name.lower().endswith(IMAGE_SUFFIXES):
             return False
+        places = {i for i, cell in enumerate(row.cells) if cell}
+        if not name and (len(places) == 1 and not places & {*labels} or words_of(filled[0]) & TOTALS):
+            return True
         if not name:  # sums of flags or counts; of one picture without a name they would be 0 or 1
             return all(cell.isdecimal() for cell in filled) and any(int(cell) > 1 for cell in filled)
         remark = len(filled) == 1 and ": " in name  # Exported: 3.5.2024

@@ -10,10 +10,10 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO
-from xml.etree.ElementTree import Element, ParseError, fromstring, iterparse
+from xml.etree.ElementTree import Element
 
 from detector.utils.errors import DataError
+from detector.utils.xml import parse_xml_bytes
 
 _MOST_BYTES = 2**30  # of a part of the file when unpacked
 _MOST_COLUMNS, _MOST_REPEATED = 2**14, 2**10  # Excel's; ods repeats empty rows up to the end of the sheet
@@ -41,7 +41,7 @@ def read_workbook(path: Path) -> dict[str, list[tuple[int, tuple[str, ...]]]]:
                 raise DataError(f"{path}: a part of it has more than {_MOST_BYTES} bytes when unpacked")
             sheets = _sheets_of_ods(book) if path.suffix.lower() == ".ods" else _sheets_of_excel(book)
             return {title: _rows(cells) for title, cells in sheets}
-    except (zipfile.BadZipFile, ParseError, KeyError, ValueError, IndexError) as error:
+    except (zipfile.BadZipFile, KeyError, ValueError, IndexError, StopIteration) as error:
         raise DataError(f"{path} is no workbook, or damaged ({error}): save it again, or as CSV UTF-8") from None
 
 
@@ -56,33 +56,30 @@ def _rows(cells: Cells) -> list[tuple[int, tuple[str, ...]]]:
 
 def _sheets_of_excel(book: zipfile.ZipFile) -> Iterator[tuple[str, Cells]]:
     names = {*book.namelist()}
-    links = fromstring(book.read("xl/_rels/workbook.xml.rels"))
+    links = parse_xml_bytes(book.read("xl/_rels/workbook.xml.rels"))
     targets = {link.get("Id"): link.get("Target", "") for link in links}
     texts = []
     if "xl/sharedStrings.xml" in names:
-        texts = [_text_of_runs(entry) for entry in fromstring(book.read("xl/sharedStrings.xml"))]
+        texts = [_text_of_runs(entry) for entry in parse_xml_bytes(book.read("xl/sharedStrings.xml"))]
     dates = _formats_of_dates(book) if "xl/styles.xml" in names else set()
-    for sheet in fromstring(book.read("xl/workbook.xml")).iterfind("{*}sheets/{*}sheet"):
+    for sheet in parse_xml_bytes(book.read("xl/workbook.xml")).iterfind("{*}sheets/{*}sheet"):
         link = next(value for key, value in sheet.items() if key.endswith("}id"))
         target = targets[link].lstrip("/")
         part = target if target in names else f"xl/{target}"
         if part in names and "worksheet" in part:  # not a sheet that is a chart
-            with book.open(part) as file:
-                yield sheet.get("name", ""), _cells_of_excel(file, texts, dates)
+            yield sheet.get("name", ""), _cells_of_excel(parse_xml_bytes(book.read(part)), texts, dates)
 
 
-def _cells_of_excel(file: IO[bytes], texts: list[str], dates: set[int]) -> Cells:
+def _cells_of_excel(sheet: Element, texts: list[str], dates: set[int]) -> Cells:
     cells: Cells = {}
-    for _, node in iterparse(file):
-        tag = node.tag.rpartition("}")[2]
-        if tag == "c" and (place := _place(node.get("r", ""))):
-            cells.setdefault(place[0], {})[place[1]] = _text_of_excel(node, texts, dates)
-        elif tag == "row":
-            node.clear()
-        elif tag == "mergeCell":
-            first, _, last = (node.get("ref") or "").partition(":")
-            if (start := _place(first)) and (end := _place(last)):
-                _repeat(cells, start, end[0])
+    for number, row in enumerate(sheet.iterfind("{*}sheetData/{*}row")):
+        for column, cell in enumerate(row.iterfind("{*}c")):  # some programs write no places
+            below, beside = _place(cell.get("r", "")) or (int(row.get("r", number + 1)) - 1, column)
+            cells.setdefault(below, {})[beside] = _text_of_excel(cell, texts, dates)
+    for merged in sheet.iterfind("{*}mergeCells/{*}mergeCell"):
+        first, _, last = merged.get("ref", "").partition(":")
+        if (start := _place(first)) and (end := _place(last)):
+            _repeat(cells, start, end[0])
     return cells
 
 
@@ -139,7 +136,7 @@ def _text_of_runs(node: Element) -> str:
 
 def _formats_of_dates(book: zipfile.ZipFile) -> set[int]:
     """The styles of cells whose numbers are dates."""
-    styles = fromstring(book.read("xl/styles.xml"))
+    styles = parse_xml_bytes(book.read("xl/styles.xml"))
     codes = {
         int(node.get("numFmtId", 0)): re.sub(r'"[^"]*"|\[[^\]]*\]|\\.', "", node.get("formatCode", ""))
         for node in styles.iterfind("{*}numFmts/{*}numFmt")
@@ -151,7 +148,7 @@ def _formats_of_dates(book: zipfile.ZipFile) -> set[int]:
 
 
 def _sheets_of_ods(book: zipfile.ZipFile) -> Iterator[tuple[str, Cells]]:
-    for table in fromstring(book.read("content.xml")).iter(f"{_TABLE}table"):
+    for table in parse_xml_bytes(book.read("content.xml")).iter(f"{_TABLE}table"):
         cells: Cells = {}
         merged: list[tuple[tuple[int, int], int]] = []
         number = 0

@@ -24,6 +24,7 @@ from detector.data.sheets.columns import (
 )
 from detector.data.sheets.doubts import notes_on_numbers, notes_on_others
 from detector.data.sheets.file import SheetRow, read_sheet
+from detector.data.sheets.layouts import as_lines
 from detector.data.sheets.rows import fill_names, with_names_in_objects, without_remarks, without_sums, without_totals
 from detector.data.sheets.words import header_key
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
@@ -64,14 +65,14 @@ def read_sheet_source(
         return 1 if _find_exact(text, places) is not None else len(index.find(text))
 
     rows = without_remarks(read_sheet(path, exists))
-    rows = with_names_in_objects(rows, exists)
+    rows, told = as_lines(with_names_in_objects(rows, exists), exists)
     _refuse_regions(rows, path)
     problems = Problems()
     columns = find_columns(without_sums(rows), exists, path, named)
-    data, notes = without_totals(rows[columns.first :], columns.header, columns.picture, exists)
+    data, notes = without_totals(rows[columns.first :], columns.header, columns.picture, (*columns.labels, *columns.classes), exists)
     logger.info("%s: %s", path, columns.describe())
     rows = _with_folders(data, columns, exists)
-    notes += columns.notes
+    notes += [*told, *columns.notes]
     rows, filled = fill_names(rows, columns.picture, columns.labels)
     notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
     notes += notes_on_numbers(rows, columns, [path.parent, *places])

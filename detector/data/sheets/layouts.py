@@ -1,0 +1,118 @@
+"""Brings tables of other layouts into a line for each picture and class, by which cells name pictures."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from detector.data.sheets.cells import are_flags
+from detector.data.sheets.file import SheetRow, columns_of, is_name
+from detector.data.sheets.words import LABELS, PICTURE, header_key, words_of
+from detector.utils.errors import counted
+
+_MOSTLY = 0.9  # of the cells of a column, where the others are mistakes
+_BETWEEN = re.compile(r"\s*[,;|\n]\s*|\s+(?=\S+\.\w{3,5}(?:\s|$))")  # the names of pictures in a cell
+_HEADER = ("file", "labels")
+
+IsPicture = Callable[[str], int]
+Found = tuple[list[SheetRow], list[str]] | None
+
+
+def as_lines(rows: Sequence[SheetRow], is_picture: IsPicture) -> tuple[list[SheetRow], list[str]]:
+    """The rows, in lines of a picture and its classes where a table has another layout, and notes on it."""
+    for read in (_sections, _columns_of_names, _lists_of_names, _names_with_classes):
+        if found := read(rows, is_picture):
+            return found
+    return list(rows), []
+
+
+def _mostly(cells: Iterable[str], is_picture: IsPicture) -> bool:
+    known = [bool(is_picture(cell)) for cell in cells if cell]
+    return bool(known) and sum(known) >= _MOSTLY * len(known)
+
+
+def _sections(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
+    """Names of pictures below each class, as in `cats:` and the lines of its pictures."""
+
+    def names(row: SheetRow) -> bool:
+        return any(is_name(cell) or is_picture(cell) for cell in row.cells if cell)
+
+    heads = {
+        number
+        for number, (row, below) in enumerate(zip(rows, rows[1:], strict=False))
+        if len([*filter(None, row.cells)]) == 1 and not names(row) and names(below)
+    }
+    keys = {header_key(cell) for row in rows[:5] for cell in row.cells}
+    if len(heads) < 2 or (keys & {*LABELS} and max(heads) < len(rows) - 2 and len(rows[0].cells) > 1):
+        return None
+    lines, label = [], ""
+    width = max(len(row.cells) for row in rows)
+    for number, row in enumerate(rows):
+        cells = [*row.cells, *[""] * (width - len(row.cells))]
+        if number in heads:
+            label = next(filter(None, cells)).strip(":#*=- ")
+        elif number < min(heads) and len([*filter(None, cells)]) > 1:
+            lines.append(SheetRow(row.line, (*cells, _HEADER[1])))  # the header of the other columns
+        elif names(row):
+            lines.append(SheetRow(row.line, (*cells, label)))
+    return lines, [f"{counted(len(heads), 'line', 'lines')} without a picture name the class of those below"]
+
+
+def _columns_of_names(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
+    """A column for each class, with the names of its pictures below."""
+    columns = columns_of(rows)
+    titles = [column[0] for column in columns]
+    if len(columns) < 2 or not all(titles) or any(words_of(title) & {*PICTURE} for title in titles):
+        return None
+    if any(map(is_picture, titles)) or not all(_mostly(column[1:], is_picture) for column in columns):
+        return None
+    lines = [
+        SheetRow(row.line, (name, title))
+        for title, column in zip(titles, columns, strict=True)
+        for row, name in zip(rows[1:], column[1:], strict=True)
+        if name
+    ]
+    return _numbered(lines), [f"each of the {len(columns)} columns has the pictures of a class"]
+
+
+def _lists_of_names(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
+    """Several pictures in a cell, as in a line for each class."""
+    columns = columns_of(rows)
+    for place, column in enumerate(columns):
+        split = [[name for name in _BETWEEN.split(cell) if name] for cell in column]
+        several = [names for names in split if len(names) > 1]
+        if not several or not _mostly((name for names in several for name in names), is_picture):
+            continue
+        lines = [
+            SheetRow(row.line, tuple(name if i == place else cells[i] for i in range(len(cells))))
+            for row, names, cells in zip(rows, split, zip(*columns, strict=True), strict=True)
+            for name in names or [""]
+        ]
+        return _numbered(lines, first=rows[0].line), ["a line for each of several pictures in a cell"]
+    return None
+
+
+def _names_with_classes(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
+    """A cell with the picture and a class, as in `a.jpg_cat`, and whether it is shown beside it."""
+    columns = columns_of(rows)
+    if any(_mostly(column[1:], is_picture) for column in columns):
+        return None
+    for place, column in enumerate(columns):
+        pairs = [cell.rpartition("_")[::2] for cell in column[1:]]
+        labels = {label for _, label in pairs}
+        if not _mostly((name for name, _ in pairs), is_picture) or 2 * len(labels) > len(pairs):
+            continue
+        others = [cells[1:] for i, cells in enumerate(columns) if i != place]
+        shown = others[0] if len(others) == 1 else ["1"] * len(pairs)
+        if not are_flags(shown):  # a mask, or nothing
+            shown = ["1" if cell else "0" for cell in shown]
+        lines = [
+            SheetRow(row.line, (*pair, says)) for row, pair, says in zip(rows[1:], pairs, shown, strict=True)
+        ]
+        told = f"{column[1]!r} is read as the picture {pairs[0][0]!r} and the class {pairs[0][1]!r}"
+        return [SheetRow(rows[0].line, (*_HEADER, "present")), *lines], [told]
+    return None
+
+
+def _numbered(lines: Sequence[SheetRow], first: int | None = None) -> list[SheetRow]:
+    """The lines, each with a number of its own, below a header where they have none."""
+    header = [SheetRow(0, _HEADER)] if first is None else []
+    return [*header, *(SheetRow(number, line.cells) for number, line in enumerate(lines, start=first or 1))]
