@@ -9,6 +9,7 @@ from detector.data.sheets.words import MAYBE, NO, YES, header_key
 from detector.data.sources.splits import split_of
 
 _MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
+_REMARK = re.compile(r"(x|yes|ja|oui|no|nein|non|1|0|✓|✔)\s*\((.*)\)")
 _COVER = re.compile(r"[r+.]|[1-5][abm]?")
 _AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
 _PERCENT = re.compile(r"[<>~]?\s*\d+([.,]\d+)?\s*%")
@@ -20,6 +21,8 @@ def flag(cell: str) -> bool | None:
     Numbers from 2 on are counts of objects.
     """
     text = cell.casefold()
+    if (remark := _REMARK.fullmatch(text)) and "?" not in remark[2]:  # x (behind)
+        text = remark[1]
     if (number := text.removesuffix(".0")).isdecimal():
         return int(number) > 0
     return True if text in YES else False if text in NO else None

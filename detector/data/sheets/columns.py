@@ -22,6 +22,7 @@ from detector.data.sheets.file import SheetRow, columns_of
 from detector.data.sheets.label_columns import find_label_columns, is_class
 from detector.data.sheets.words import (
     CONFIRMED,
+    CORRECTED,
     CORNER_AND_SIZE,
     CORNERS,
     FOLDERS,
@@ -107,11 +108,6 @@ def find_columns(
     titles = _count_titles(rows, is_picture)
     columns = columns_of(rows[titles:])
     header = tuple(column[0] for column in columns)
-    if (count := sum(map(bool, map(is_picture, filter(None, header))))) > max(2, len(header) / 2):
-        raise DataError(
-            f"{path}: its first line names {count} pictures, expected a line for each picture: transpose the "
-            "table, in Excel by Paste Special, Transpose"
-        )
     keys = [header_key(cell) for cell in header]
     is_header = not any(map(is_file_name, header)) and (
         any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
@@ -311,6 +307,8 @@ def _label_columns(
             "for two of them, or one for each class, with 0 and 1, or x and nothing; --label-column HEADER "
             "names one that was not recognized"
         )
+    if len(last := [i for i in candidates if words_of(header[i]) & CORRECTED]) == 1:
+        return last, [], {}, f"of {', '.join(header[i] for i in candidates[:4])}, {header[last[0]]!r} is read"
     may = " or ".join(repr(_name(i, header)) for i in candidates[:4])
     example = shlex.quote(_name(candidates[0], header))
     raise DataError(

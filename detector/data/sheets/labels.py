@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import combinations
 
-from detector.data.sheets.words import SCORES, header_key
+from detector.data.sheets.words import LABELS, SCORES, header_key
 from detector.utils.errors import DataError, counted
 
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "\\n", "-", "[]", "{}", "()"}  # a cell of no label
@@ -25,7 +25,8 @@ _MOST_COMPARED = 200  # classes, each with each other
 _MOST_PAIRS = 3  # of classes that are nearly alike that a note shows
 _MOSTLY = 0.9  # of the names of a column that end in a score
 _SCORED = re.compile(  # apple:0.93, apple=1, apple (0.93), apple 93 %
-    r"(.*[^\W\d].*?)(?:\s*[:=]\s*[01]|(?:\s*[:=]\s*|\s+|\s*\()(?:[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?)"
+    r"(.*[^\W\d].*?)(?:\s*[:=]\s*(?=[01]$)|\s*[:=]\s*|\s+|\s*\()((?<=[:=])[01]|(?<=[:=] )[01]|"
+    r"[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?"
 )
 _COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX\u00d7]\s+(\D.*)")  # 2x cat
 _COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
@@ -84,17 +85,26 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
     return [[name for text in names if (name := _clean(text))] for names in split], notes
 
 
-def refuse_scores(names: Collection[str], title: str) -> None:
-    """Raise a DataError where different numbers between 0 and 1, or in percent, follow the same names.
+def without_scores(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+    """The names without scores where these differ for the same names, as in `cat:0.93, dog:0.05`; and a note.
 
-    Those of one name alone, such as `milk 1.5%` and `milk 3.5%`, may tell classes apart.
+    Names with less than 0.5 are left out. Numbers of one name alone, as in `milk 1.5%` and `milk 3.5%`, may
+    tell classes apart.
     """
-    scored = {name: match[1] for name in {*names} if (match := _SCORED.fullmatch(name))}
-    if 1 < len({*scored.values()}) < len(scored) and len(scored) >= _MOSTLY * len({*names}):
-        raise DataError(
-            f"{title} has scores in its names, such as {min(scored)!r} and {max(scored)!r}: leave the "
-            "classes that a picture does not show out, and the numbers of the others"
-        )
+    scored = {name: match for cell in split for name in cell if (match := _SCORED.fullmatch(name))}
+    names = {name for cell in split for name in cell}
+    if not 1 < len({match[1] for match in scored.values()}) < len(scored) >= _MOSTLY * len(names):
+        return [[*cell] for cell in split], []
+    kept = {name: match[1].strip() for name, match in scored.items() if _score(match[2]) >= _SURE}
+    plain = names - scored.keys()
+    return [[kept.get(name, name) for name in cell if name in kept or name in plain] for cell in split], [
+        f"scores behind names, as in {min(scored)!r}: from {_SURE} or {_SURE:.0%} on, a picture shows the class"
+    ]
+
+
+def _score(text: str) -> float:
+    found = float(text.rstrip(" %").replace(",", "."))
+    return found / 100 if text.endswith("%") else found
 
 
 def without_counts(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
@@ -169,7 +179,9 @@ def _strings(value: object) -> Iterable[str]:
 def _own_keys(value: dict[object, object]) -> list[object]:
     """The keys with the name of a label in its object, the best first: `Name` of Rekognition, too."""
     keys = {str(key).casefold(): key for key, entry in value.items() if isinstance(entry, str)}
-    return [keys[name] for name in _OWN_NAMES if name in keys]
+    own = [keys[name] for name in _OWN_NAMES if name in keys]
+    of_labels = {key: LABELS.index(name) for name, key in keys.items() if name in LABELS}
+    return own or sorted(of_labels, key=lambda key: of_labels[key])
 
 
 def _parts(name: str, separator: str) -> list[str]:

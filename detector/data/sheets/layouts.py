@@ -18,7 +18,7 @@ Found = tuple[list[SheetRow], list[str]] | None
 
 def as_lines(rows: Sequence[SheetRow], is_picture: IsPicture) -> tuple[list[SheetRow], list[str]]:
     """The rows, in lines of a picture and its classes where a table has another layout, and notes on it."""
-    for read in (_sections, _columns_of_names, _lists_of_names, _names_with_classes):
+    for read in (_transposed, _sections, _columns_of_names, _lists_of_names, _names_with_classes):
         if found := read(rows, is_picture):
             return found
     return list(rows), []
@@ -27,6 +27,15 @@ def as_lines(rows: Sequence[SheetRow], is_picture: IsPicture) -> tuple[list[Shee
 def _mostly(cells: Iterable[str], is_picture: IsPicture) -> bool:
     known = [bool(is_picture(cell)) for cell in cells if cell]
     return bool(known) and sum(known) >= _MOSTLY * len(known)
+
+
+def _transposed(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
+    """Pictures side by side in the first line."""
+    count = sum(bool(is_picture(cell)) for cell in rows[0].cells if cell)
+    if count <= max(2, len(rows[0].cells) / 2) or len(rows) < 2:
+        return None
+    lines = [SheetRow(number, tuple(cells)) for number, cells in enumerate(columns_of(rows), start=1)]
+    return lines, [f"{count} pictures are side by side in the first line: the table is transposed"]
 
 
 def _sections(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:

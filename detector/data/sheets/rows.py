@@ -2,13 +2,15 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from detector.data.pictures import IMAGE_SUFFIXES
-from detector.data.sheets.file import SheetRow, is_name
-from detector.data.sheets.words import LABELS, PICTURE, TOTALS, header_key, words_of
-from detector.utils.errors import shortened
+from detector.data.sheets.file import SheetRow, columns_of, is_name
+from detector.data.sheets.words import CORRECTED, LABELS, PICTURE, TOTALS, header_key, words_of
+from detector.utils.errors import counted, shortened
 
+_CORRECTIONS = 0.5  # share of the cells of a column that are labels of another which it may correct
 _RULE = re.compile(r":?-{2,}:?|={2,}|[-+|=]{3,}|\(\d+ rows?\)|")  # of Markdown and of databases
 
 
@@ -83,6 +85,51 @@ def fill_names(
             cells[picture] = filled[-1].cells[picture]
         filled.append(SheetRow(row.line, tuple(cells)))
     return filled, [f"{count} lines without a name belong to the picture above them"]
+
+
+def fill_classes(rows: Sequence[SheetRow], labels: Sequence[int]) -> tuple[list[SheetRow], list[str]]:
+    """The rows, with the class where merged cells have it in the first of its lines alone; and notes."""
+    if len(labels) != 1 or not rows:
+        return list(rows), []
+    cells = columns_of(rows)[labels[0]]
+    filled = [cell for cell in cells if cell]
+    if not (len(filled) > 1 and cells[0] and len({*filled}) == len(filled) and 2 * len(filled) <= len(cells)):
+        return list(rows), []
+    whole: list[SheetRow] = []
+    for row, own in zip(rows, cells, strict=True):
+        above = whole[-1].cells[labels[0]] if whole else ""
+        cells_of_row = [*row.cells, *[""] * (labels[0] + 1 - len(row.cells))]
+        cells_of_row[labels[0]] = own or above
+        whole.append(SheetRow(row.line, tuple(cells_of_row)))
+    lines = counted(len(cells) - len(filled), "line", "lines")
+    return whole, [f"{lines} without a class have that above them, as merged cells are saved: {filled[0]!r}, ..."]
+
+
+def with_corrections(
+    rows: Sequence[SheetRow], header: Sequence[str], labels: Sequence[int]
+) -> tuple[list[SheetRow], list[str]]:
+    """The rows, with the labels of a column such as `corrected_label` where it has any; and notes."""
+    if len(labels) != 1 or not rows or words_of(header[labels[0]]) & CORRECTED:
+        return list(rows), []
+    columns, own = columns_of(rows), labels[0]
+    known = {cell for cell in columns[own] if cell}
+    for i, column in enumerate(columns):
+        filled = [cell for cell in column if cell]
+        if i == own or not filled or not words_of(header[i]) & CORRECTED:
+            continue
+        if sum(cell in known for cell in filled) < _CORRECTIONS * len(filled):
+            continue
+        changed = sum(bool(new) and new != old for old, new in zip(columns[own], column, strict=True))
+        whole = [
+            SheetRow(row.line, tuple(new if place == own and new else cell for place, cell in enumerate(row.cells)))
+            for row, new in zip(rows, column, strict=True)
+        ]
+        option = shlex.quote(header[own])
+        return whole, [
+            f"{header[i]!r} replaces {header[own]!r} where it is filled, {counted(changed, 'line', 'lines')} "
+            f"with another label; --label-column {option} leaves it out"
+        ]
+    return list(rows), []
 
 
 def without_totals(

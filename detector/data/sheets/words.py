@@ -49,19 +49,31 @@ NOTHING = {
     keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
     nothinghere aucun aucune rien
     ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
-    blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler
+    blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler empty leer leere vide
+    vacío vacio vuoto vazio ok okay io good gut normal negative negatives negativ
 """)
 }
 # Labels that may say so, or that nobody knows, and may as well be classes.
 DOUBTFUL = {
     *_words("""
-    empty leer leere vide vacío vacio vuoto vazio fond fondo negative
-    negatives negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro
+    fond fondo other others andere anderes sonstige sonstiges autre autres otro otros altro outro
     unknown unsure unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu
     unclassified unlabeled unlabelled notlabeled notlabelled tobechecked tocheck todo tbd pending
     unidentifiable unbestimmt
-    ok okay io good gut normal
 """)
+}
+# Of these, those that say that nobody knows.
+NOBODY_KNOWS = DOUBTFUL - {
+    *_words("""
+    fond fondo other others andere anderes sonstige sonstiges autre autres otro otros altro outro
+    """)
+}
+# In headers of labels that replace those of another column.
+CORRECTED = {
+    *_words("""
+    corrected correction korrektur korrigiert final revised new neu neue consensus konsens agreed gold
+    corrigé corregido corretto
+    """)
 }
 UNKNOWN = ("unknown", "unsure", "unbekannt")
 # Beside a class in each line: whether the picture shows it, as of Open Images, or how many were counted.
@@ -154,6 +166,11 @@ _REVIEWED = {*_words("reviewed checked verified validated approved done ok gepr�
 TOTALS = {*_words("total totals grandtotal sum count summe gesamt gesamtergebnis anzahl")}
 _BLANK = ("(blank)", "(leer)", "(vide)", "(en blanco)")  # of a pivot table of Excel: lines without a label
 PIVOT = ("columnlabels", "spaltenbeschriftungen", "étiquettesdecolonnes", "etiquetasdecolumna")
+
+
+def is_nothing(label: str) -> bool:
+    """Whether a label is a word of no class, behind a prefix such as that of `data.nothing_here`, too."""
+    return bool({header_key(label), header_key(label.rpartition(".")[2])} & NOTHING)
 
 
 def allows_several(header: str) -> bool:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,11 +22,19 @@ from detector.data.sheets.columns import (
     NamedColumns,
     find_columns,
 )
-from detector.data.sheets.doubts import notes_on_numbers, notes_on_others
+from detector.data.sheets.doubts import notes_on_others, with_names_of_numbers
 from detector.data.sheets.file import SheetRow, read_sheet
 from detector.data.sheets.layouts import as_lines
-from detector.data.sheets.rows import fill_names, with_names_in_objects, without_remarks, without_sums, without_totals
-from detector.data.sheets.words import header_key
+from detector.data.sheets.rows import (
+    fill_classes,
+    fill_names,
+    with_corrections,
+    with_names_in_objects, 
+    without_remarks,
+    without_sums,
+    without_totals,
+)
+from detector.data.sheets.words import LABELS, header_key
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
@@ -74,8 +82,13 @@ def read_sheet_source(
     rows = _with_folders(data, columns, exists)
     notes += [*told, *columns.notes]
     rows, filled = fill_names(rows, columns.picture, columns.labels)
-    notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
-    notes += notes_on_numbers(rows, columns, [path.parent, *places])
+    rows, of_classes = fill_classes(rows, columns.labels)
+    notes += [*filled, *of_classes]
+    if not named.labels:
+        rows, corrected = with_corrections(rows, columns.header, columns.labels)
+        notes += corrected or notes_on_others(rows, columns)
+    rows, of_numbers = with_names_of_numbers(rows, columns, [path.parent, *places])
+    notes += of_numbers
     lines = read_lines(rows, columns, path, problems, notes)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
@@ -127,7 +140,7 @@ def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
             continue
         if isinstance(value, dict):
             attributes |= {key: entry for key, entry in value.items() if entry}
-    if len(attributes) > 1:
+    if len(attributes) > 1 and not {*map(header_key, attributes)} & {*LABELS}:
         raise DataError(
             f"{path}: region_attributes, as VIA writes them, has several attributes, "
             f"{shortened([*map(repr, attributes)], 6)}: which has the classes is not clear. Keep that one: "
@@ -212,13 +225,14 @@ def _merge_rows(
     groups: dict[Path, list[Line]] = defaultdict(list)
     for row in lines:
         groups[found[row.line][0].resolve()].append(row)
-    _warn_of_answers([*groups.values()], columns, path)
+    of_people = _are_answers([*groups.values()], columns, path)
     scale = bool(columns.boxes) and all(side <= 1 for row in lines for side in row.box or ())
     tagged = []
     for group in groups.values():
         first = group[0]
         file, root = found[first.line]
-        labels = {label: None for row in group for label in row.labels}
+        votes = Counter(label for row in group for label in row.labels)
+        labels = [label for label, count in votes.items() if not of_people or 2 * count >= len(group)]
         splits = {row.split: row for row in group if row.split}
         if len(splits) > 1:
             problems.add("a picture is in two splits", group[-1].line, repr(first.name))
@@ -238,8 +252,8 @@ def _merge_rows(
     return tagged
 
 
-def _warn_of_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: Path) -> None:
-    """Warn where lines of one picture contradict each other, as the answers of several people do.
+def _are_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: Path) -> bool:
+    """Whether lines of one picture contradict each other, as the answers of several people do; warns of it.
 
     Lines with yes or no for each class do if they differ; lines with one label each, which may be a list of
     all labels, if others of them are the same.
@@ -249,16 +263,16 @@ def _warn_of_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: P
     differing = [number for number, each in enumerate(answers) if len({*each}) > 1]
     of_people = repeated >= _LEAST_REPEATED * len(answers) and not columns.boxes and columns.confirmed is None
     if not differing or not (columns.classes or of_people):
-        return
+        return False
     several = [group for group in groups if len(group) > 1]
     first = several[differing[0]]
     told = " and ".join([*dict.fromkeys(repr(", ".join(row.labels)) for row in first)][:3])
     warnings.warn(
         f"{path}: the lines of {counted(len(differing), 'picture', 'pictures')} differ, such as those of "
-        f"{first[0].name!r}, which say {told}: a picture gets the labels of all its lines. If several "
-        "people answered, keep one line of each picture, with what most of them say",
+        f"{first[0].name!r}, which say {told}: a picture gets the labels that at least half of its lines have",
         stacklevel=4,
     )
+    return True
 
 
 def _boxes(group: Sequence[Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:
