@@ -13,7 +13,9 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _UPLOADED = re.compile(
     r"[0-9a-f]{8}-(?=.)", re.IGNORECASE
 )  # the prefix that Label Studio adds to uploaded files
-_REMARK = re.compile(r"(.+\.\w{2,5})\s*[(\[][^()\[\]]*[)\]]")  # a.jpg (blurry); Airtable's a.jpg (https://...)
+_REMARK = re.compile(
+    r"(.+\.\w{2,5})\s*[(\[][^()\[\]]*[)\]]"
+)  # a.jpg (blurry); Airtable's a.jpg (https://...)
 _FORMULA = re.compile(r'=HYPERLINK\(.*[,;]\s*"([^"]+)"\s*\)', re.IGNORECASE)
 _DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4})")  # as Excel shows a name such as 2024-05-01
 

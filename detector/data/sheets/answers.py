@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from detector.data.sheets.cells import are_cover, are_numbers, are_percent, flag, number
 from detector.data.sheets.words import CROSSES, TICKS, YES, denial
-from detector.utils.errors import shortened
 
 SURE = 0.5  # a number between 0 and 1 from which a picture shows the class
 _NONE = 0.2  # share of cells with 0 or nothing from which numbers are amounts, not scores of a model

@@ -152,7 +152,9 @@ def find_columns(
     denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
     confirmed = next(denying, None) if len(labels) == 1 else None
     skipped = [", ".join(filter(None, row.cells)) for row in rows[titles + first - units : titles + first]]
-    told = f"below the header, {shortened([*map(repr, skipped)], 2)} is left out as no picture" if units else ""
+    told = (
+        f"below the header, {shortened([*map(repr, skipped)], 2)} is left out as no picture" if units else ""
+    )
     left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
     return Columns(
         first=titles + first,
@@ -192,7 +194,11 @@ def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], int]) ->
     for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
         if keys & {*PICTURE} and keys & {*LABELS}:
             return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
-    shown = (i for i, cells in enumerate(filled[:_PREAMBLE]) if any(is_picture(x) or is_file_name(x) for x in cells))
+    shown = (
+        i
+        for i, cells in enumerate(filled[:_PREAMBLE])
+        if any(is_picture(x) or is_file_name(x) for x in cells)
+    )
     if (data := next(shown, 0)) > 1:  # the header is the fullest row above the first picture
         return max(range(data), key=lambda above: len(filled[above]))
     if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
@@ -366,11 +372,12 @@ def _without_units(
 ) -> tuple[list[list[str]], int]:
     """The cells without rows below the header, such as those of units, and how many these are.
 
-    They name no picture, and those after them do.
+    They name no picture, those after them do, and none of their cells occurs again.
     """
     names = below[picture]
     rows = next((i for i, name in enumerate(names[:3]) if is_picture(name)), 0)
-    if not rows or any(map(is_file_name, names[:rows])) or any(name.isdecimal() for name in names[:rows]):
+    repeated = any(cell and cell in column[rows:] for column in below for cell in column[:rows])
+    if repeated or any(is_file_name(name) or name.isdecimal() for name in names[:rows]):
         return below, 0
     return [column[rows:] for column in below], rows
 

@@ -5,11 +5,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.data.sheets.answers import SURE
 from detector.data.sheets.cells import are_numbers, flag, number
 from detector.data.sheets.columns import Columns
 from detector.data.sheets.file import SheetRow, columns_of
 from detector.data.sheets.words import NOTHING, SCORES, header_key, is_review
-from detector.utils.errors import counted, shortened
+from detector.utils.errors import counted
 
 _CLASS_LISTS = ("classes.txt", "class_names.txt", "labels.txt", "names.txt", "obj.names")
 _CORRECTIONS = 0.5  # share of the cells of a column that are labels of another from which it may correct it
@@ -53,6 +54,32 @@ def with_names_of_numbers(
             f"the numbers in {columns.title(place)} stand for the names in {file}: {least} for {known[least]!r}"
         ]
     return list(rows), []
+
+
+def without_low_scores(rows: Sequence[SheetRow], columns: Columns) -> tuple[list[SheetRow], list[str]]:
+    """The rows, without labels whose score is low where every picture has a line for each class; and notes."""
+    cells = columns_of(rows) if rows else []
+    place = next((i for i in columns.left_out if header_key(columns.header[i]) in SCORES), None)
+    if place is None or len(columns.labels) != 1 or place >= len(cells):
+        return list(rows), []
+    names, labels = {*cells[columns.picture]}, {*cells[columns.labels[0]]}
+    filled = [cell.rstrip(" %") for cell in cells[place] if cell]
+    if len(labels) < 2 or len(names) * len(labels) != len(rows) or not filled or not are_numbers(filled):
+        return list(rows), []
+    most = max(map(number, filled))
+    least = SURE if most <= 1 else 100 * SURE
+    if most > 100:
+        return list(rows), []
+    kept = [
+        tuple(
+            "" if i == columns.labels[0] and number(score.rstrip(" %")) < least else x
+            for i, x in enumerate(row.cells)
+        )
+        for row, score in zip(rows, cells[place], strict=True)
+    ]
+    return [SheetRow(row.line, new) for row, new in zip(rows, kept, strict=True)], [
+        f"scores in {columns.title(place)}: from {least:g} on, a picture shows the class"
+    ]
 
 
 def notes_on_others(rows: Sequence[SheetRow], columns: Columns) -> list[str]:

@@ -40,7 +40,7 @@ _SUFFIX = f"(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))})"
 _ARROW = r"\s*(?:->|=>|\u2192|[:=])\s*|\s+[-\u2013]\s+"  # between a picture and its labels
 _PICTURE_FIRST = re.compile(rf"\s*(.+?{_SUFFIX})(?:{_ARROW}|\s+)(.*?)\s*", re.IGNORECASE)
 _PICTURE_BEFORE = re.compile(rf"\s*(.+?{_SUFFIX})(?:{_ARROW})(.*?)\s*", re.IGNORECASE)
-_PICTURE_LAST = re.compile(rf"\s*(.*?\S)(?:{_ARROW}|\s+)(\S+{_SUFFIX})\s*", re.IGNORECASE)
+_PICTURE_LAST = re.compile(rf"\s*(.*?[^\W\d]\S*)(?:{_ARROW}|\s+)(\S+{_SUFFIX})\s*", re.IGNORECASE)
 
 
 class SheetRow(NamedTuple):
@@ -71,9 +71,7 @@ def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) ->
             f"{path} is a spreadsheet of a format that is not read: save it as CSV UTF-8 or .xlsx"
         )
     if path.suffix.lower() in _WORKBOOKS or start.startswith(_ZIP):
-        sheets = {
-            title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()
-        }
+        sheets = {title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()}
         rows = _choose_sheet(sheets, path, is_picture)
     elif path.suffix.lower() in RECORDS:
         rows = record_rows(path) or []
@@ -268,7 +266,8 @@ def _choose_sheet(
     """The rows of the sheet that names pictures; those of several with the same header, one after another."""
     filled = {title: rows for title, rows in sheets.items() if rows}
     named = {
-        title: sum(any(map(is_picture, row.cells)) for row in rows[:_SAMPLE]) for title, rows in filled.items()
+        title: sum(any(map(is_picture, row.cells)) for row in rows[:_SAMPLE])
+        for title, rows in filled.items()
     }
     best = max(named, key=lambda title: named[title], default="")
     if len(filled) < 2:

@@ -10,14 +10,22 @@ from difflib import SequenceMatcher
 from itertools import combinations
 
 from detector.data.sheets.words import LABELS, SCORES, header_key
-from detector.utils.errors import DataError, counted
+from detector.utils.errors import counted
 
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "\\n", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _MARK = re.compile(r"^(?:[-*•·▪]\s+|#(?=[^\W\d]))")  # before each line of a list; of a hashtag
 _SURE = 0.5  # a number beside a class from which a picture shows it
-_OWN_NAMES = ("displayname", "title", "label", "class", "category", "name", "value")  # keys of a label in an object
+_OWN_NAMES = (
+    "displayname",
+    "title",
+    "label",
+    "class",
+    "category",
+    "name",
+    "value",
+)  # keys of a label in an object
 # Keys of objects that hold those of labels, in exports of Zooniverse, Label Studio and Labelbox.
 _INSIDE = ("choice", "classifications", "answers", "answer", "result", "annotations", "region_attributes")
 _NUMPY_LIST = re.compile(r"""['"]\s+['"]""")

@@ -73,7 +73,8 @@ def _named(label: object, names: list[Any]) -> object:
 def _of_tasks(tasks: list[Record]) -> list[Record] | None:
     """Tasks of Label Studio with tags alone; those that nobody has submitted are left out."""
     results = [
-        (task, [entry for each in task.get("annotations") or () for entry in _results(each)]) for task in tasks
+        (task, [entry for each in task.get("annotations") or () for entry in _results(each)])
+        for task in tasks
     ]
     kinds = {entry.get("type") for _, found in results for entry in found}
     if not kinds or not kinds <= _ANSWERS:

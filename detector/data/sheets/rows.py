@@ -102,7 +102,9 @@ def fill_classes(rows: Sequence[SheetRow], labels: Sequence[int]) -> tuple[list[
         cells_of_row[labels[0]] = own or above
         whole.append(SheetRow(row.line, tuple(cells_of_row)))
     lines = counted(len(cells) - len(filled), "line", "lines")
-    return whole, [f"{lines} without a class have that above them, as merged cells are saved: {filled[0]!r}, ..."]
+    return whole, [
+        f"{lines} without a class have that above them, as merged cells are saved: {filled[0]!r}, ..."
+    ]
 
 
 def with_corrections(
@@ -121,7 +123,9 @@ def with_corrections(
             continue
         changed = sum(bool(new) and new != old for old, new in zip(columns[own], column, strict=True))
         whole = [
-            SheetRow(row.line, tuple(new if place == own and new else cell for place, cell in enumerate(row.cells)))
+            SheetRow(
+                row.line, tuple(new if place == own and new else cell for place, cell in enumerate(row.cells))
+            )
             for row, new in zip(rows, column, strict=True)
         ]
         option = shlex.quote(header[own])

@@ -75,6 +75,13 @@ CORRECTED = {
     corrigé corregido corretto
     """)
 }
+# In headers of columns that say who answered.
+RATERS = {
+    *_words("""
+    user username annotator rater worker labeler labeller tagger observer reviewer respondent volunteer
+    expert beobachter prüfer bewerter annotateur
+    """)
+}
 UNKNOWN = ("unknown", "unsure", "unbekannt")
 # Beside a class in each line: whether the picture shows it, as of Open Images, or how many were counted.
 CONFIRMED = _words("""
@@ -87,7 +94,9 @@ FOLDERS = _words("""
 """)
 # Beside these, `class` is a rank such as Mammalia, and `species` may be the second word of a name.
 # Of LABELS, those that do not count beside other words: dx_type is no list of labels.
-VAGUE = {*_words("type object objects target targets answer answers antwort antworten response actual regions")}
+VAGUE = {
+    *_words("type object objects target targets answer answers antwort antworten response actual regions")
+}
 # Headers that may name what pictures show, where no other does.
 THINGS = {
     *_words("""
@@ -193,7 +202,11 @@ def words_of(header: str) -> set[str]:
 def denial(answers: Collection[str]) -> str:
     """Which of two answers says no, as `not found` beside `found` does; "": neither, or there are not two."""
     for yes, no in permutations(answers) if len(answers) == 2 else ():
-        if (yes.casefold(), no.casefold()) in _OPPOSITES or words_of(no) - words_of(yes) <= _NOT and words_of(yes) < words_of(no):
+        if (
+            (yes.casefold(), no.casefold()) in _OPPOSITES
+            or words_of(no) - words_of(yes) <= _NOT
+            and words_of(yes) < words_of(no)
+        ):
             return no
     return ""
 

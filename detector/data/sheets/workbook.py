@@ -42,7 +42,9 @@ def read_workbook(path: Path) -> dict[str, list[tuple[int, tuple[str, ...]]]]:
             sheets = _sheets_of_ods(book) if path.suffix.lower() == ".ods" else _sheets_of_excel(book)
             return {title: _rows(cells) for title, cells in sheets}
     except (zipfile.BadZipFile, KeyError, ValueError, IndexError, StopIteration) as error:
-        raise DataError(f"{path} is no workbook, or damaged ({error}): save it again, or as CSV UTF-8") from None
+        raise DataError(
+            f"{path} is no workbook, or damaged ({error}): save it again, or as CSV UTF-8"
+        ) from None
 
 
 def _rows(cells: Cells) -> list[tuple[int, tuple[str, ...]]]:
@@ -143,7 +145,9 @@ def _formats_of_dates(book: zipfile.ZipFile) -> set[int]:
     }
     used = [int(node.get("numFmtId", 0)) for node in styles.iterfind("{*}cellXfs/{*}xf")]
     return {
-        style for style, number in enumerate(used) if number in _DATES or _OF_DATES.search(codes.get(number, ""))
+        style
+        for style, number in enumerate(used)
+        if number in _DATES or _OF_DATES.search(codes.get(number, ""))
     }
 
 

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from detector.data.sheets.words import header_key, is_nothing
+from detector.data.sheets.words import NOBODY_KNOWS, header_key, is_nothing
 from detector.data.sources.tagged import Tagged
 from detector.utils.errors import DataError, counted, shortened
 
@@ -41,10 +41,21 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         logger.info(
             "%r says that no class is shown, in %s", label, counted(labels[label], "picture", "pictures")
         )
-    return [
+    kept = [
         picture._replace(labels=tuple(label for label in picture.labels if label not in nothing))
         for picture in tagged
     ]
+    unknown = [x for x in labels if header_key(x) in NOBODY_KNOWS and x not in classes and x not in nothing]
+    known = [picture for picture in kept if not {*picture.labels} & {*unknown}]
+    if not known or not any(picture.labels for picture in known):
+        return kept
+    if unknown:
+        logger.info(
+            "%s: nobody knows what is shown, so %s left out; give a class another name",
+            shortened([*map(repr, unknown)], 3),
+            counted(len(kept) - len(known), "picture is", "pictures are"),
+        )
+    return known
 
 
 def _labels_of(name: str, labels: Iterable[str]) -> list[str]:

@@ -171,9 +171,14 @@ def _add_flags(
         )
     unsure = []
     nothing = [i for i in columns.classes if counts[i] and is_nothing(columns.header[i])]
-    most = [max((int(cells[i][k]) for i in columns.classes if cells[i][k].isdecimal()), default=0) for k in range(len(rows))]
+    most = [
+        max((int(cells[i][k]) for i in columns.classes if cells[i][k].isdecimal()), default=0)
+        for k in range(len(rows))
+    ]
     if nothing:  # nobody counts nothing: these are votes
-        notes[-1:] = ["numbers are taken for votes: a picture shows each class with at least half of the most votes"]
+        notes[-1:] = [
+            "numbers are taken for votes: a picture shows each class with at least half of the most votes"
+        ]
     for i in columns.classes:
         name = columns.header[i].rstrip(" ?:")
         for place, cell in enumerate(marks(cells[i], name)):

@@ -22,19 +22,19 @@ from detector.data.sheets.columns import (
     NamedColumns,
     find_columns,
 )
-from detector.data.sheets.doubts import notes_on_others, with_names_of_numbers
+from detector.data.sheets.doubts import notes_on_others, with_names_of_numbers, without_low_scores
 from detector.data.sheets.file import SheetRow, read_sheet
 from detector.data.sheets.layouts import as_lines
 from detector.data.sheets.rows import (
     fill_classes,
     fill_names,
     with_corrections,
-    with_names_in_objects, 
+    with_names_in_objects,
     without_remarks,
     without_sums,
     without_totals,
 )
-from detector.data.sheets.words import LABELS, header_key
+from detector.data.sheets.words import LABELS, RATERS, header_key, words_of
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
@@ -77,7 +77,9 @@ def read_sheet_source(
     _refuse_regions(rows, path)
     problems = Problems()
     columns = find_columns(without_sums(rows), exists, path, named)
-    data, notes = without_totals(rows[columns.first :], columns.header, columns.picture, (*columns.labels, *columns.classes), exists)
+    data, notes = without_totals(
+        rows[columns.first :], columns.header, columns.picture, (*columns.labels, *columns.classes), exists
+    )
     logger.info("%s: %s", path, columns.describe())
     rows = _with_folders(data, columns, exists)
     notes += [*told, *columns.notes]
@@ -89,7 +91,9 @@ def read_sheet_source(
         notes += corrected or notes_on_others(rows, columns)
     rows, of_numbers = with_names_of_numbers(rows, columns, [path.parent, *places])
     notes += of_numbers
-    lines = read_lines(rows, columns, path, problems, notes)
+    rows, scored = without_low_scores(rows, columns)
+    lines = read_lines(rows, columns, path, problems, [*notes, *scored])
+    raters = _raters(rows, columns)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
     found, missing = _find_all(lines, index, places, problems)
@@ -113,7 +117,7 @@ def read_sheet_source(
     else:
         for row in missing:
             problems.add(f"no such picture is below {pictures}", row.line, repr(row.name))
-    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, problems, path)
+    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, raters, problems, path)
     if problems.found:
         for picture in tagged:
             try:
@@ -148,9 +152,7 @@ def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
         )
 
 
-def _with_folders(
-    rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], int]
-) -> list[SheetRow]:
+def _with_folders(rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], int]) -> list[SheetRow]:
     """The rows with the folder before each name, where a column has it, as Timelapse writes it."""
     if columns.folder is None:
         return list(rows)
@@ -218,6 +220,7 @@ def _merge_rows(
     lines: Sequence[Line],
     found: Mapping[int, tuple[Path, Path]],
     columns: Columns,
+    raters: Mapping[int, str],
     problems: Problems,
     path: Path,
 ) -> list[Tagged]:
@@ -225,7 +228,7 @@ def _merge_rows(
     groups: dict[Path, list[Line]] = defaultdict(list)
     for row in lines:
         groups[found[row.line][0].resolve()].append(row)
-    of_people = _are_answers([*groups.values()], columns, path)
+    of_people = _are_answers([*groups.values()], columns, raters, path)
     scale = bool(columns.boxes) and all(side <= 1 for row in lines for side in row.box or ())
     tagged = []
     for group in groups.values():
@@ -252,8 +255,16 @@ def _merge_rows(
     return tagged
 
 
-def _are_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: Path) -> bool:
-    """Whether lines of one picture contradict each other, as the answers of several people do; warns of it.
+def _raters(rows: Sequence[SheetRow], columns: Columns) -> dict[int, str]:
+    """Who answered in each line, where a column says so."""
+    place = next((i for i in columns.left_out if words_of(columns.header[i]) & RATERS), -1)
+    return {row.line: row.cells[place] for row in rows if 0 <= place < len(row.cells)}
+
+
+def _are_answers(
+    groups: Sequence[Sequence[Line]], columns: Columns, raters: Mapping[int, str], path: Path
+) -> bool:
+    """Whether lines of one picture are known to be answers of several people; warns where they differ.
 
     Lines with yes or no for each class do if they differ; lines with one label each, which may be a list of
     all labels, if others of them are the same.
@@ -265,14 +276,18 @@ def _are_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: Path)
     if not differing or not (columns.classes or of_people):
         return False
     several = [group for group in groups if len(group) > 1]
+    known = bool(columns.classes) or all(
+        len({raters.get(row.line) for row in group}) == len(group) for group in several
+    )
+    kept = "that at least half of its lines have" if known else "of all its lines"
     first = several[differing[0]]
     told = " and ".join([*dict.fromkeys(repr(", ".join(row.labels)) for row in first)][:3])
     warnings.warn(
         f"{path}: the lines of {counted(len(differing), 'picture', 'pictures')} differ, such as those of "
-        f"{first[0].name!r}, which say {told}: a picture gets the labels that at least half of its lines have",
+        f"{first[0].name!r}, which say {told}: a picture gets the labels {kept}",
         stacklevel=4,
     )
-    return True
+    return known
 
 
 def _boxes(group: Sequence[Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:
