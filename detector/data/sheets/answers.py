@@ -30,8 +30,8 @@ def find_answers(columns: Mapping[int, Sequence[str]]) -> dict[int, dict[str, st
             answers |= {i: {cell: "0" if cell == no else "1" for cell in found} for i in group}
         elif len(found) == 1 and blank and len(group) > 1 and flag(found[0]) is None:
             answers |= {i: {found[0]: "1"} for i in group}
-    cells = {cell.casefold(): cell for of_column in columns.values() for cell in of_column}
-    if cells.keys() & TICKS and (crosses := cells.keys() & CROSSES):
+    used = {cell.casefold() for of_column in columns.values() for cell in of_column}
+    if used & TICKS and (crosses := used & CROSSES):
         for i, of_column in columns.items():
             if {*map(str.casefold, of_column)} <= {*TICKS, *CROSSES, *YES, ""}:
                 own = {cell for cell in of_column if cell}
@@ -53,7 +53,7 @@ def answers_of_scores(columns: Mapping[int, Sequence[str]]) -> tuple[dict[int, d
     if are_cover(filled):
         told = f"codes of cover such as {titles!r}: each but '.' says that the picture shows the class"
         least = 0.0
-    elif are_numbers(filled) and 0 <= min(map(number, filled)) and max(map(number, filled)) <= 1:
+    elif are_numbers(filled) and min(map(number, filled)) >= 0 and max(map(number, filled)) <= 1:
         told = f"scores such as {titles!r}: from {SURE} on, a picture shows the class"
         least = SURE
     elif (are_numbers(filled) or are_percent(filled)) and none >= _NONE:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from detector.data.sheets.answers import Answers, answers_of_scores, find_answers, in_words
 from detector.data.sheets.cells import (
-    are_flags,
     are_numbers,
     are_scores,
     are_splits,
@@ -18,17 +17,17 @@ from detector.data.sheets.cells import (
     is_file_name,
     number,
 )
-from detector.data.sheets.file import SheetRow, columns_of
+from detector.data.sheets.file import SheetRow
+from detector.data.sheets.header import second_header, split_header, without_units
 from detector.data.sheets.label_columns import find_label_columns, is_class
 from detector.data.sheets.words import (
     CONFIRMED,
-    CORRECTED,
     CORNER_AND_SIZE,
     CORNERS,
+    CORRECTED,
     FOLDERS,
     LABELS,
     PICTURE,
-    PIVOT,
     UNKNOWN,
     header_key,
     is_about,
@@ -37,7 +36,6 @@ from detector.data.sheets.words import (
 from detector.data.sources.splits import find_split_column
 from detector.utils.errors import DataError, shortened
 
-_PREAMBLE = 15  # rows among which the header is, below others such as Project,Surfaces
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 
 
@@ -66,8 +64,8 @@ class Columns(NamedTuple):
     boxes: tuple[int, ...]  # four columns, or none
     boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
     left_out: tuple[int, ...]
-    answers: Answers = {}  # in the columns of `classes`, where cells are not plain yes and no
-    notes: tuple[str, ...] = ()  # for the user, on how cells are read
+    answers: Answers  # in the columns of `classes`, where cells are not plain yes and no
+    notes: tuple[str, ...]  # for the user, on how cells are read
 
     def describe(self) -> str:
         """Which columns are read, for the user."""
@@ -105,44 +103,21 @@ def find_columns(
         DataError: none names pictures, or which one has the classes is not clear, or there is no column of a
             name in `named`; the message lists the columns.
     """
-    titles = _count_titles(rows, is_picture)
-    columns = columns_of(rows[titles:])
-    header = tuple(column[0] for column in columns)
+    titles, header, below = split_header(rows, is_picture, path)
+    first = titles + (1 if any(header) else 0)
     keys = [header_key(cell) for cell in header]
-    is_header = not any(map(is_file_name, header)) and (
-        any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
-    )
-    first = 1 if is_header and len(columns[0]) > 1 else 0
-    if is_header and not first and any(key in (*PICTURE, *LABELS) for key in keys):
-        raise DataError(f"{path} has a header, {', '.join(header)!r}, and no line below it")
-    header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
-    below = [column[first:] for column in columns]
     split = find_split_column(header)
     if split < 0:
         split = next((i for i, cells in enumerate(below) if are_splits(cells)), -1)
     picture = _picture_column(below, header, keys, split, is_picture, path, named)
-    if first and (lower := _second_header(header, below, picture)):
-        header, keys, first = lower, [header_key(cell) for cell in lower], 2
+    if any(header) and (lower := second_header(header, below, picture)):
+        header, keys, first = lower, [header_key(cell) for cell in lower], first + 1
         below = [column[1:] for column in below]
-    below, units = _without_units(below, picture, is_picture)
+    below, units = without_units(below, picture, is_picture)
     first += units
     unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
-    boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
-    names = [*enumerate(below[picture][:_SAMPLE])]
-    several = [(k, name) for k, name in names if is_picture(name) > 1]
-    folder = next(
-        (
-            i
-            for i, key in enumerate(keys)
-            if i != picture
-            and (
-                any(is_picture(f"{below[i][k]}/{name}") for k, name in names)
-                if key in FOLDERS
-                else several and all(is_picture(f"{below[i][k]}/{name}") == 1 for k, name in several)
-            )
-        ),
-        None,
-    )
+    boxes, have_sizes = _find_boxes(below, keys, any(header), taken={picture, split, unknown})
+    folder = _folder_column(below, keys, picture, is_picture)
     taken = {picture, split, unknown, *boxes}
     rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
     answers = find_answers({i: below[i] for i in rest if keys[i] not in LABELS and not is_about(header[i])})
@@ -151,13 +126,13 @@ def find_columns(
     answers |= of_scores
     denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
     confirmed = next(denying, None) if len(labels) == 1 else None
-    skipped = [", ".join(filter(None, row.cells)) for row in rows[titles + first - units : titles + first]]
+    skipped = [", ".join(filter(None, row.cells)) for row in rows[first - units : first]]
     told = (
         f"below the header, {shortened([*map(repr, skipped)], 2)} is left out as no picture" if units else ""
     )
     left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
     return Columns(
-        first=titles + first,
+        first=first,
         header=header,
         picture=picture,
         folder=folder,
@@ -182,31 +157,20 @@ def names_file_and_labels(header: Sequence[str]) -> bool:
     return keys[0] in PICTURE and keys[1] in LABELS and all(key in UNKNOWN for key in keys[2:])
 
 
-def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], int]) -> int:
-    """How many rows are above the header: with names of both kinds in it, else below rows of a single cell.
-
-    Most rows have more cells than a title such as "Inventory 2024".
-    """
-    filled = [[cell for cell in row.cells if cell] for row in rows]
-    for above, row in enumerate(rows[:5]):
-        if {*map(header_key, row.cells)} & {*PIVOT}:  # above the header of a pivot table of Excel
-            return above + 1
-    for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
-        if keys & {*PICTURE} and keys & {*LABELS}:
-            return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
-    shown = (
-        i
-        for i, cells in enumerate(filled[:_PREAMBLE])
-        if any(is_picture(x) or is_file_name(x) for x in cells)
-    )
-    if (data := next(shown, 0)) > 1:  # the header is the fullest row above the first picture
-        return max(range(data), key=lambda above: len(filled[above]))
-    if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
-        return 0
-    for above, (first, *others) in enumerate(filled):
-        if others or header_key(first) in PICTURE or is_file_name(first) or is_picture(first):
-            return above
-    return 0
+def _folder_column(
+    below: Sequence[Sequence[str]], keys: Sequence[str], picture: int, is_picture: Callable[[str], int]
+) -> int | None:
+    """The column with the folders of the names: one with such a header, or that tells equal names apart."""
+    names = [*enumerate(below[picture][:_SAMPLE])]
+    several = [(k, name) for k, name in names if is_picture(name) > 1]
+    for i, key in enumerate(keys):
+        if i == picture:
+            continue
+        if key in FOLDERS and any(is_picture(f"{below[i][k]}/{name}") for k, name in names):
+            return i
+        if several and all(is_picture(f"{below[i][k]}/{name}") == 1 for k, name in several):
+            return i
+    return None
 
 
 def _find_pictures(
@@ -349,37 +313,6 @@ def _column(name: str, header: Sequence[str], below: Sequence[Sequence[str]], pa
 def _name(column: int, header: Sequence[str]) -> str:
     """What :func:`_column` finds a column by."""
     return header[column] or str(column + 1)
-
-
-def _second_header(
-    header: Sequence[str], below: Sequence[Sequence[str]], picture: int
-) -> tuple[str, ...] | None:
-    """The header where a second row names the classes, below a cell such as "Defects" that spans them."""
-    second = [column[0] if column else "" for column in below]
-    spanned = [i for i, cell in enumerate(second) if cell]
-    if second[picture] not in ("", header[picture]) or len(spanned) > len({second[i] for i in spanned}):
-        return None
-    spanned = [i for i in spanned if second[i] != header[i]]  # merged cells of both rows
-    if not spanned or any(flag(second[i]) is not None for i in spanned):
-        return None
-    if not all(are_flags(below[i][1:]) for i in spanned):
-        return None
-    return tuple(low or high for low, high in zip(second, header, strict=True))
-
-
-def _without_units(
-    below: list[list[str]], picture: int, is_picture: Callable[[str], int]
-) -> tuple[list[list[str]], int]:
-    """The cells without rows below the header, such as those of units, and how many these are.
-
-    They name no picture, those after them do, and none of their cells occurs again.
-    """
-    names = below[picture]
-    rows = next((i for i, name in enumerate(names[:3]) if is_picture(name)), 0)
-    repeated = any(cell and cell in column[rows:] for column in below for cell in column[:rows])
-    if repeated or any(is_file_name(name) or name.isdecimal() for name in names[:rows]):
-        return below, 0
-    return [column[rows:] for column in below], rows
 
 
 def _denies(cells: Sequence[str]) -> bool:

@@ -51,13 +51,14 @@ def with_names_of_numbers(
         ]
         least = min(filled, key=int)
         return named, [
-            f"the numbers in {columns.title(place)} stand for the names in {file}: {least} for {known[least]!r}"
+            f"the numbers in {columns.title(place)} stand for the names in {file}: {least} for "
+            f"{known[least]!r}"
         ]
     return list(rows), []
 
 
 def without_low_scores(rows: Sequence[SheetRow], columns: Columns) -> tuple[list[SheetRow], list[str]]:
-    """The rows, without labels whose score is low where every picture has a line for each class; and notes."""
+    """The rows, without labels of low scores where every picture has a line for each class; and notes."""
     cells = columns_of(rows) if rows else []
     place = next((i for i in columns.left_out if header_key(columns.header[i]) in SCORES), None)
     if place is None or len(columns.labels) != 1 or place >= len(cells):

@@ -137,7 +137,7 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
 
 def _lines_of_text(text: str, path: Path, separator: str) -> list[SheetRow]:
     """The rows of columns of fixed width, or of lists such as those of Caffe: `a.jpg cat`, `a.jpg: cat`."""
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = [(number, line.rstrip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not separator and (rows := _fixed_width(lines)):
         return rows
     forms = (_PICTURE_FIRST, _PICTURE_LAST) if not separator else (_PICTURE_BEFORE,)

@@ -106,7 +106,8 @@ def without_scores(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], lis
     kept = {name: match[1].strip() for name, match in scored.items() if _score(match[2]) >= _SURE}
     plain = names - scored.keys()
     return [[kept.get(name, name) for name in cell if name in kept or name in plain] for cell in split], [
-        f"scores behind names, as in {min(scored)!r}: from {_SURE} or {_SURE:.0%} on, a picture shows the class"
+        f"scores behind names, as in {min(scored)!r}: from {_SURE} or {_SURE:.0%} on, a picture shows the "
+        "class"
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from detector.data.sheets.cells import are_flags
 from detector.data.sheets.file import SheetRow, columns_of, is_name
@@ -9,7 +10,7 @@ from detector.data.sheets.words import LABELS, PICTURE, header_key, words_of
 from detector.utils.errors import counted
 
 _MOSTLY = 0.9  # of the cells of a column, where the others are mistakes
-_BETWEEN = re.compile(r"\s*[,;|\n]\s*|\s+(?=\S+\.\w{3,5}(?:\s|$))")  # the names of pictures in a cell
+_BETWEEN = re.compile(r"\s*[,;|\n]\s*")  # the names of pictures in a cell
 _HEADER = ("file", "labels")
 
 IsPicture = Callable[[str], int]
@@ -46,7 +47,7 @@ def _sections(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
 
     heads = {
         number
-        for number, (row, below) in enumerate(zip(rows, rows[1:], strict=False))
+        for number, (row, below) in enumerate(pairwise(rows))
         if len([*filter(None, row.cells)]) == 1 and not names(row) and names(below)
     }
     keys = {header_key(cell) for row in rows[:5] for cell in row.cells}
@@ -86,7 +87,8 @@ def _lists_of_names(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
     """Several pictures in a cell, as in a line for each class."""
     columns = columns_of(rows)
     for place, column in enumerate(columns):
-        split = [[name for name in _BETWEEN.split(cell) if name] for cell in column]
+        mark = _BETWEEN if any(map(_BETWEEN.search, column)) else re.compile(r"\s+")
+        split = [[name for name in mark.split(cell) if name] for cell in column]
         several = [names for names in split if len(names) > 1]
         if not several or not _mostly((name for names in several for name in names), is_picture):
             continue

@@ -160,11 +160,11 @@ def without_totals(
         if is_picture(name) or name.lower().endswith(IMAGE_SUFFIXES):
             return False
         places = {i for i, cell in enumerate(row.cells) if cell}
-        if not name and (len(places) == 1 and not places & {*labels} or words_of(filled[0]) & TOTALS):
+        if not name and ((len(places) == 1 and not places & {*labels}) or words_of(filled[0]) & TOTALS):
             return True
         if not name:  # sums of flags or counts; of one picture without a name they would be 0 or 1
             return all(cell.isdecimal() for cell in filled) and any(int(cell) > 1 for cell in filled)
-        remark = len(filled) == 1 and ": " in name  # Exported: 3.5.2024
+        remark = len(filled) == 1 and (": " in name or name[:1] in "*(")  # Exported: 3.5.2024
         return remark or bool(words_of(name) & TOTALS) or header_key(name) in TOTALS
 
     title = tuple(cell for cell in header if cell)

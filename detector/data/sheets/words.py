@@ -1,5 +1,7 @@
 """Words in the headers and cells of spreadsheets, in the languages in which people write them."""
 
+# ruff: noqa: RUF001
+
 import re
 import unicodedata
 from collections.abc import Collection
@@ -27,7 +29,8 @@ LABELS = _words("""
     object objects species breed defect defects scientificname commonname taxon taxonname answer answers
     antwort antworten response keywords keyword stichwort stichworte diagnosis type finding findings
     dx truth groundtruth gt truelabel trueclass actual regions classificationannotation
-    classificationannotations classid labelid categoryid klasse klassen kategorie kategorien fehler fehlerart defekt defekte
+    classificationannotations classid labelid categoryid klasse klassen kategorie kategorien fehler
+    fehlerart defekt defekte
     merkmale schlagwort schlagworte schlagwörter etikett etiketten beschriftung classe étiquette
     étiquettes etiquette catégorie catégories défaut défauts clase clases etiqueta etiquetas categoría
     categoria categorías categorias defecto defectos classi etichetta etichette difetto difetti rótulo
@@ -202,10 +205,8 @@ def words_of(header: str) -> set[str]:
 def denial(answers: Collection[str]) -> str:
     """Which of two answers says no, as `not found` beside `found` does; "": neither, or there are not two."""
     for yes, no in permutations(answers) if len(answers) == 2 else ():
-        if (
-            (yes.casefold(), no.casefold()) in _OPPOSITES
-            or words_of(no) - words_of(yes) <= _NOT
-            and words_of(yes) < words_of(no)
+        if (yes.casefold(), no.casefold()) in _OPPOSITES or (
+            words_of(no) - words_of(yes) <= _NOT and words_of(yes) < words_of(no)
         ):
             return no
     return ""

@@ -1,6 +1,7 @@
 """Reads what each row of a spreadsheet says of its picture; all problems are reported together, by cause."""
 
 import math
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -12,11 +13,13 @@ from detector.data.sheets.cells import flag, marks
 from detector.data.sheets.columns import Columns
 from detector.data.sheets.file import SheetRow, columns_of
 from detector.data.sheets.labels import join_spellings, split_labels, without_counts, without_scores
-from detector.data.sheets.words import MAYBE, NO, YES, allows_several, is_nothing
+from detector.data.sheets.words import LABELS, MAYBE, NO, YES, allows_several, header_key, is_nothing
 from detector.data.sources.splits import split_of_cell
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import check_printable
 
+_BEFORE = re.compile(r"[^\W_]+[_.:](?=.)")
+_CLASS_IS = ("data", "has", "is", "contains", "with")
 _MOST_WORDS, _FEW_TEXTS = 3, 5  # of the name of a class; so many longer ones may be mistakes
 
 
@@ -170,6 +173,8 @@ def _add_flags(
             f"numbers such as {example} are taken for counts of objects: from 1 on, a picture shows the class"
         )
     unsure = []
+    if prefix := _prefix([columns.header[i] for i in columns.classes]):
+        notes.append(f"{prefix!r} before the name of each class is left out")
     nothing = [i for i in columns.classes if counts[i] and is_nothing(columns.header[i])]
     most = [
         max((int(cells[i][k]) for i in columns.classes if cells[i][k].isdecimal()), default=0)
@@ -180,7 +185,7 @@ def _add_flags(
             "numbers are taken for votes: a picture shows each class with at least half of the most votes"
         ]
     for i in columns.classes:
-        name = columns.header[i].rstrip(" ?:")
+        name = columns.header[i].removeprefix(prefix).rstrip(" ?:")
         for place, cell in enumerate(marks(cells[i], name)):
             if nothing and cell.isdecimal() and 2 * int(cell) < most[place]:
                 continue
@@ -201,6 +206,13 @@ def _add_flags(
             "shows the class is taken for unknown"
         )
     return notes
+
+
+def _prefix(names: Sequence[str]) -> str:
+    """What all names begin with, such as `label_` or `data.`, if it says that they are classes."""
+    found = {match[0] for name in names if (match := _BEFORE.match(name))}
+    same = len(found) == 1 and len(names) > 1 and all(map(_BEFORE.match, names))
+    return found.pop() if same and header_key(next(iter(found))) in {*LABELS, *_CLASS_IS} else ""
 
 
 def _some(words: set[str]) -> str:
