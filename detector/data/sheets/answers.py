@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from detector.data.sheets.cells import are_cover, are_numbers, are_percent, flag, number
-from detector.data.sheets.words import CROSSES, TICKS, YES, denial
+from detector.data.sheets.words import CROSSES, MISSING, NO, TICKS, YES, denial
 
 SURE = 0.5  # a number between 0 and 1 from which a picture shows the class
 _NONE = 0.2  # share of cells with 0 or nothing from which numbers are amounts, not scores of a model
@@ -36,6 +36,11 @@ def find_answers(columns: Mapping[int, Sequence[str]]) -> dict[int, dict[str, st
             if {*map(str.casefold, of_column)} <= {*TICKS, *CROSSES, *YES, ""}:
                 own = {cell for cell in of_column if cell}
                 answers[i] = {cell: "0" if cell.casefold() in crosses else "1" for cell in own}
+    if used & MISSING:
+        says = "?" if used & NO - {""} else "0"
+        for i, of_column in columns.items():
+            if {*map(str.casefold, of_column)} <= YES | NO | MISSING:
+                answers[i] = {cell: says for cell in of_column if cell.casefold() in MISSING}
     return answers
 
 
@@ -56,6 +61,9 @@ def answers_of_scores(columns: Mapping[int, Sequence[str]]) -> tuple[dict[int, d
     elif are_numbers(filled) and min(map(number, filled)) >= 0 and max(map(number, filled)) <= 1:
         told = f"scores such as {titles!r}: from {SURE} on, a picture shows the class"
         least = SURE
+    elif are_percent(filled) and not none:
+        told = f"scores such as {titles!r}: from {SURE:.0%} on, a picture shows the class"
+        least = 100 * SURE
     elif (are_numbers(filled) or are_percent(filled)) and none >= _NONE:
         told = f"amounts such as {titles!r}: each above 0 says that the picture shows the class"
         least = 0.0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from detector.data.sheets.answers import Answers, answers_of_scores, find_answers, in_words
 from detector.data.sheets.cells import (
     are_numbers,
+    are_repeated_words,
     are_scores,
     are_splits,
     flag,
@@ -27,8 +28,10 @@ from detector.data.sheets.words import (
     CORRECTED,
     FOLDERS,
     LABELS,
+    NO,
     PICTURE,
     UNKNOWN,
+    YES,
     header_key,
     is_about,
     words_of,
@@ -124,8 +127,11 @@ def find_columns(
     plain = [in_words(cells, answers.get(i, {})) for i, cells in enumerate(below)]
     labels, classes, of_scores, note = _label_columns(rest, plain, header, keys, path, named)
     answers |= of_scores
+    labels += _labels_without_header(labels, below, header)
+    labels, asked = _questions(labels, rest, below, header)
     denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
     confirmed = next(denying, None) if len(labels) == 1 else None
+    confirmed = asked if confirmed is None else confirmed
     skipped = [", ".join(filter(None, row.cells)) for row in rows[first - units : first]]
     told = (
         f"below the header, {shortened([*map(repr, skipped)], 2)} is left out as no picture" if units else ""
@@ -313,6 +319,33 @@ def _column(name: str, header: Sequence[str], below: Sequence[Sequence[str]], pa
 def _name(column: int, header: Sequence[str]) -> str:
     """What :func:`_column` finds a column by."""
     return header[column] or str(column + 1)
+
+
+def _labels_without_header(
+    labels: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str]
+) -> list[int]:
+    """The columns without a header beside that of labels that have some of them, as in `a.jpg,cat,dog`."""
+    if len(labels) != 1 or not header[labels[0]]:
+        return []
+    known = {cell for cell in below[labels[0]] if cell}
+    found = []
+    for i in range(labels[0] + 1, len(header)):
+        filled = [cell for cell in below[i] if cell]
+        if header[i] or not filled or 2 * sum(cell in known for cell in filled) < len(filled):
+            break
+        found.append(i)
+    return found
+
+
+def _questions(
+    labels: list[int], rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str]
+) -> tuple[list[int], int | None]:
+    """The column of classes where that of labels has yes and no alone, and is beside one of questions."""
+    answers = {cell.casefold() for i in labels for cell in below[i] if cell}
+    if len(labels) != 1 or not answers <= YES | NO or all(map(str.isdecimal, answers)):
+        return labels, None
+    asked = [i for i in rest if i not in labels and are_repeated_words(below[i]) and not is_about(header[i])]
+    return (asked, labels[0]) if len(asked) == 1 else (labels, None)
 
 
 def _denies(cells: Sequence[str]) -> bool:

@@ -5,7 +5,6 @@ what the columns mean. Tables of a run, which `detector init` writes, are read b
 which is strict.
 """
 
-import codecs
 import csv
 import io
 import json
@@ -19,6 +18,7 @@ from typing import NamedTuple
 import yaml
 
 from detector.data.pictures import IMAGE_SUFFIXES
+from detector.data.sheets.decoding import decode
 from detector.data.sheets.html_tables import read_html
 from detector.data.sheets.records import records_of, records_of_cvat
 from detector.data.sheets.workbook import read_workbook
@@ -76,36 +76,12 @@ def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) ->
     elif path.suffix.lower() in RECORDS:
         rows = record_rows(path) or []
     else:
-        text = _decode(path.read_bytes(), path)
+        text = decode(path.read_bytes(), path)
         tables = _tables_of_html(text) if _HTML.match(text) else {}
         rows = _choose_sheet(tables, path, is_picture) if tables else split_rows(text, path)
     if not rows:
         raise DataError(f"{path} lists no image")
     return rows
-
-
-def _decode(content: bytes, path: Path, *, warn: bool = True) -> str:
-    """The text of a table: UTF-8, UTF-16 with or without a mark, else Windows-1252, with a warning."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16", errors="replace")
-    start = content[:4000]
-    if b"\0" in start:
-        little = start[1::2].count(0) > start[::2].count(0)
-        return content.decode("utf-16-le" if little else "utf-16-be", errors="replace")
-    try:
-        return content.decode().replace("\ufeff", "")  # a mark before each of several files that were joined
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-    text = content.decode("cp1252", errors="replace")
-    if not warn:
-        return text
-    shown = text.splitlines()[line - 1].strip()[:80]
-    warnings.warn(
-        f"{path} is not UTF-8, and read as Windows-1252, in which Excel writes CSV: line {line} is "
-        f"{shown!r} then; if that is wrong, save it as CSV UTF-8",
-        stacklevel=4,
-    )
-    return text
 
 
 def split_rows(text: str, path: Path) -> list[SheetRow]:
@@ -275,8 +251,11 @@ def _choose_sheet(
     read = [title for title in filled if title == best or named[title]]
     read = [title for title in read if filled[title][0].cells == filled[best][0].cells]
     rows = list(filled[read[0]])
-    for title in read[1:]:  # lines are counted on, so that each has a number of its own
-        rows += [SheetRow(row.line + rows[-1].line, row.cells) for row in filled[title][1:]]
+    if len(read) > 1:  # lines are counted on, so that each has a number of its own; a sheet may be a class
+        rows = [SheetRow(row.line, (*row.cells, read[0] if i else "sheet")) for i, row in enumerate(rows)]
+        for title in read[1:]:
+            last = rows[-1].line
+            rows += [SheetRow(row.line + last, (*row.cells, title)) for row in filled[title][1:]]
     others = [title for title in filled if title not in read]
     told = [f"not {shortened(others, 3)}"] if others else []
     warnings.warn(
@@ -309,7 +288,7 @@ def has_columns(path: Path) -> bool:
 
 def _first_rows(path: Path) -> list[SheetRow]:
     with open(path, "rb") as file:
-        start = _decode(file.read(20_000), path, warn=False)
+        start = decode(file.read(20_000), path, warn=False)
     try:
         return split_rows(start, path)
     except DataError:

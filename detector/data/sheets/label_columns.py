@@ -62,7 +62,7 @@ def find_label_columns(
     words = words or [i for i in about if are_tags(below[i]) or not header[i]]
     tags = [i for i in words if are_tags(below[i])]
     codes = [i for i in rest if header[i] and not is_about(header[i]) and are_scores(below[i])]
-    if len(codes) > 1 and not tags and not flags:
+    if len(codes) > 1 and not flags and not any(i in tags or are_repeated_words(below[i]) for i in words):
         return [], [], []
     if len(flags) == 1 and keys[flags[0]] in LABELS:
         return flags, [], []  # 0 and 1 are the names of two classes
@@ -73,8 +73,9 @@ def find_label_columns(
     )
     if (flags or len(counts) > 1) and classes and not alone:
         return [], classes, []
-    if not any(header):
-        return words or texts, [], []
+    if not any(header):  # columns of labels have some of the same
+        first = {*map(str.strip, re.split(r"[,;|]", ",".join(below[(words or texts or rest)[0]])))}
+        return [i for i in words or texts if first & {*below[i]} - {""}] or words or texts, [], []
     # Of remarks, dates and classes only the last are words that come again and again.
     again = [i for i in words if i in tags or are_repeated_words(below[i])]
     told = [i for i in again if _names_labels(header[i])]

@@ -60,6 +60,7 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
         ("/", True),
         ("+", True),
         ("&", True),
+        ("-", True),
         (" und ", True),
         (" and ", True),
         *blank,

@@ -43,6 +43,9 @@ def records_of(content: object, is_name: Callable[[object], bool]) -> list[Recor
             {"file": name, **(value if isinstance(value, dict) else {"labels": value})}
             for name, value in content.items()
         ]
+    first = next(iter(values))
+    if isinstance(first, dict) and all(isinstance(x, dict) and x.keys() == first.keys() for x in values):
+        return [{column: cells[row] for column, cells in content.items()} for row in first]  # of pandas
     lists = [value for value in values if isinstance(value, list) and value]
     if len(lists) == len(content) and all(is_name(name) for names in lists for name in names):
         return [{"file": name, "labels": label} for label, names in content.items() for name in names]

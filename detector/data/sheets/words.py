@@ -152,6 +152,7 @@ MAYBE = {
 # Crosses say no where other cells of the table have ticks or circles.
 TICKS = {*_words("✓ ✔ ☑ ✅ ○ 〇 ◯ ◎ o")}
 CROSSES = {*_words("✗ ✘ ✕ × x")}
+MISSING = {*_words("na n/a")}  # no where a table has no other no, else unknown
 _NOT = {*_words("not no non nicht kein keine keinen nie не pas sin sem senza niet inte ikke")}
 _OPPOSITES = (("positive", "negative"), ("positiv", "negativ"), ("pos", "neg"), ("p", "n"))
 
@@ -167,7 +168,8 @@ _ABOUT = {
     lugar gps lat lon lng latitude longitude site city stadt halle room raum source quelle license
     lizenz copyright batch charge linie line los lot schicht shift maschine machine anlage station
     auftrag order serial width height size breite höhe größe status state statut estado note notes
-    prediction predicted pred vorhersage weather wetter habitat biotop lebensraum observador autore autor
+    sheet wind temp temperature temperatur humidity prediction predicted pred vorhersage weather wetter
+    habitat biotop lebensraum observador autore autor
     fotoğrafçı szerző kuvaaja 担当者 标注人 작성자 waarnemer
     comment comments kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks
     notiz notizen description beschreibung commentaire comentario priority priorität id
