@@ -72,27 +72,9 @@ def read_sheet_source(
             return 0
         return 1 if _find_exact(text, places) is not None else len(index.find(text))
 
-    rows = without_remarks(read_sheet(path, exists))
-    rows, told = as_lines(with_names_in_objects(rows, exists), exists)
-    _refuse_regions(rows, path)
     problems = Problems()
-    columns = find_columns(without_sums(rows), exists, path, named)
-    data, notes = without_totals(
-        rows[columns.first :], columns.header, columns.picture, (*columns.labels, *columns.classes), exists
-    )
-    logger.info("%s: %s", path, columns.describe())
-    rows = _with_folders(data, columns, exists)
-    notes += [*told, *columns.notes]
-    rows, filled = fill_names(rows, columns.picture, columns.labels)
-    rows, of_classes = fill_classes(rows, columns.labels)
-    notes += [*filled, *of_classes]
-    if not named.labels:
-        rows, corrected = with_corrections(rows, columns.header, columns.labels)
-        notes += corrected or notes_on_others(rows, columns)
-    rows, of_numbers = with_names_of_numbers(rows, columns, [path.parent, *places])
-    notes += of_numbers
-    rows, scored = without_low_scores(rows, columns)
-    lines = read_lines(rows, columns, path, problems, [*notes, *scored])
+    rows, columns, notes = _rows_and_columns(path, places, exists, named)
+    lines = read_lines(rows, columns, path, problems, notes)
     raters = _raters(rows, columns)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
@@ -130,7 +112,38 @@ def read_sheet_source(
     return tagged
 
 
-def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
+def _rows_and_columns(
+    path: Path, places: Sequence[Path], exists: Callable[[str], int], named: NamedColumns
+) -> tuple[list[SheetRow], Columns, list[str]]:
+    """The rows below the header, a picture in each, its columns, and notes for the user."""
+    rows = without_remarks(read_sheet(path, exists))
+    rows, told = as_lines(with_names_in_objects(rows, exists), exists)
+    told += _choose_attribute(rows, path)
+    columns = find_columns(without_sums(rows), exists, path, named)
+    data, notes = without_totals(
+        rows[columns.first :], columns.header, columns.picture, (*columns.labels, *columns.classes), exists
+    )
+    logger.info("%s: %s", path, columns.describe())
+    rows = _with_folders(data, columns, exists)
+    notes += [*told, *columns.notes]
+    rows, filled = fill_names(rows, columns.picture, columns.labels)
+    rows, of_classes = fill_classes(rows, columns.labels)
+    notes += [*filled, *of_classes]
+    if not named.labels:
+        rows, corrected = with_corrections(rows, columns.header, columns.labels)
+        notes += corrected or notes_on_others(rows, columns)
+    rows, of_numbers = with_names_of_numbers(rows, columns, [path.parent, *places])
+    notes += of_numbers
+    rows, scored = without_low_scores(rows, columns)
+    return rows, columns, [*notes, *scored]
+
+
+def _choose_attribute(rows: Sequence[SheetRow], path: Path) -> list[str]:
+    """A note on which attribute of regions of VIA is read; an error where it is not clear.
+
+    Raises:
+        DataError: as well where cells are regions of Label Studio.
+    """
     if any(cell.startswith("[{") and '"original_width"' in cell for row in rows for cell in row.cells):
         raise DataError(
             f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
@@ -144,12 +157,16 @@ def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
             continue
         if isinstance(value, dict):
             attributes |= {key: entry for key, entry in value.items() if entry}
-    if len(attributes) > 1 and not {*map(header_key, attributes)} & {*LABELS}:
+    if len(attributes) < 2:
+        return []
+    known = sorted({*map(header_key, attributes)} & {*LABELS}, key=LABELS.index)
+    if not known:
         raise DataError(
             f"{path}: region_attributes, as VIA writes them, has several attributes, "
             f"{shortened([*map(repr, attributes)], 6)}: which has the classes is not clear. Keep that one: "
             "delete the others among the region attributes of VIA, and export again"
         )
+    return [f"of the attributes {shortened([*map(repr, attributes)], 6)}, {known[0]!r} is read"]
 
 
 def _with_folders(rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], int]) -> list[SheetRow]:

@@ -36,6 +36,7 @@ from detector.data.sources.stated_splits import (
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
+_OF_TAGS = ("VIA", "Labelbox", "SageMaker")  # tools whose classes are read, though their boxes are not
 _NDJSON = ".ndjson"
 _TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
 
@@ -248,7 +249,10 @@ def _is_sheet(labels: Path | None) -> bool:
     suffix = labels.suffix.lower() if labels else ""
     if labels is None or suffix in SHEET_SUFFIXES:
         return labels is not None
-    return suffix in RECORDS and not is_table_of_run(labels) and bool(record_rows(labels))
+    if suffix not in RECORDS or is_table_of_run(labels):
+        return False
+    tool = other_tool(_json(labels)) if suffix == ".json" else ""
+    return (not tool or tool.startswith(_OF_TAGS)) and bool(record_rows(labels))
 
 
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
