@@ -16,6 +16,7 @@ from detector.data.sheets.cells import (
     are_splits,
     flag,
     is_file_name,
+    is_index,
     number,
 )
 from detector.data.sheets.file import SheetRow
@@ -238,6 +239,7 @@ def _picture_column(
     if (found := _find_pictures(below, keys, split, is_picture)) is None:
         telling = {*PICTURE} - {"id", "name", "url", "path", "label"}
         words = [i for i, cell in enumerate(header) if words_of(cell) & telling and any(below[i])]
+        words += [i for i, cells in enumerate(below) if is_index(cells, header[i])]
         if words:  # names that lack a part that all pictures have
             return words[0]
         raise DataError(

@@ -15,6 +15,7 @@ from detector.data.sheets.cells import (
     marks,
 )
 from detector.data.sheets.words import (
+    CODES,
     LABELS,
     NAMES_OF_SPECIES,
     RANKS,
@@ -49,6 +50,7 @@ def find_label_columns(
         i for i in texts if _names_labels(header[i]) and are_repeated_words(below[i])
     ]
     if any(base(i) not in LABELS for i in known):
+        known = [i for i in known if not words_of(header[i]) & CODES] or known
         known = known if len({base(i) for i in known}) == 1 else []
     if known:
         # Of label and class_id the one with words counts.

@@ -37,7 +37,9 @@ _SCORED = re.compile(  # apple:0.93, apple=1, apple (0.93), apple 93 %
     r"[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?"
 )
 _COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX\u00d7]\s+(\D.*)")  # 2x cat
-_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
+_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\)|\s*[:=]\s*(\d{1,3}))")
+# cat x2, cat (2), cat: 2; before a name only where all names have it: 2 cats
+_NUMBER_BEFORE = re.compile(r"(\d{1,3})\s+(\D.*)")
 _KEY = re.compile(r"""["'](\w+)["']\s*:""")
 
 
@@ -123,19 +125,33 @@ def without_counts(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], lis
     A number behind a name, as in `BMW x5`, is a count only if one of these names is alone as well, or has 1.
     """
     names = {name for cell in split for name in cell}
-    before = {name: match[2] for name in names if (match := _COUNTED_BEFORE.fullmatch(name))}
-    after = {name: match for name in names if (match := _COUNTED_AFTER.fullmatch(name))}
-    plain = {name.casefold() for name in (names - after.keys()) | {*before.values()}}
-    if any(match[1].casefold() in plain or match[2] == "1" for match in after.values()):
-        before |= {name: match[1] for name, match in after.items()}
+    all_before = [_NUMBER_BEFORE.fullmatch(name) for name in names]
+    form = (
+        _NUMBER_BEFORE
+        if len({match[1] for match in all_before if match}) > 1 and all(all_before)
+        else _COUNTED_BEFORE
+    )
+    before = {name: (match[2], match[1]) for name in names if (match := form.fullmatch(name))}
+    found = ((name, _COUNTED_AFTER.fullmatch(name)) for name in names)
+    after = {name: (match[1], match[match.lastindex or 2]) for name, match in found if match}
+    plain = {name.casefold() for name in (names - after.keys()) | {name for name, _ in before.values()}}
+    if any(name.casefold() in plain or count == "1" for name, count in after.values()):
+        before |= after
     if not before:
         return [[*cell] for cell in split], []
+    known = {name for name, _ in before.values()}
     example = min(before)
     note = (
         f"numbers such as that of {example!r} are taken for counts of objects: the class is "
-        f"{before[example]!r} ({counted(len(before), 'name', 'names')})"
+        f"{before[example][0]!r} ({counted(len(before), 'name', 'names')})"
     )
-    return [[*dict.fromkeys(before.get(name, name) for name in cell)] for cell in split], [note]
+
+    def class_of(name: str) -> str:
+        label = before.get(name, (name, ""))[0]
+        return label[:-1] if form is _NUMBER_BEFORE and label[-1:] == "s" and label[:-1] in known else label
+
+    none = {name for name, (_, count) in before.items() if int(count) == 0}
+    return [[*dict.fromkeys(class_of(name) for name in cell if name not in none)] for cell in split], [note]
 
 
 def is_list(cell: str) -> bool:

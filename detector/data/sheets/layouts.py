@@ -19,7 +19,14 @@ Found = tuple[list[SheetRow], list[str]] | None
 
 def as_lines(rows: Sequence[SheetRow], is_picture: IsPicture) -> tuple[list[SheetRow], list[str]]:
     """The rows, in lines of a picture and its classes where a table has another layout, and notes on it."""
-    for read in (_transposed, _sections, _columns_of_names, _lists_of_names, _names_with_classes):
+    for read in (
+        _transposed,
+        _sections,
+        _several_pictures,
+        _columns_of_names,
+        _lists_of_names,
+        _names_with_classes,
+    ):
         if found := read(rows, is_picture):
             return found
     return list(rows), []
@@ -64,6 +71,28 @@ def _sections(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
         elif names(row):
             lines.append(SheetRow(row.line, (*cells, label)))
     return lines, [f"{counted(len(heads), 'line', 'lines')} without a picture name the class of those below"]
+
+
+def _several_pictures(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:
+    """Numbered columns of pictures, as `photo1` and `photo2` of an observation."""
+    columns = columns_of(rows)
+    numbered = [re.sub(r"[\W_]*\d+$", "", column[0]) for column in columns]
+    places = [
+        i for i, column in enumerate(columns) if numbered[i] != column[0] and _mostly(column[1:], is_picture)
+    ]
+    if len(places) < 2 or len({numbered[i] for i in places}) > 1:
+        return None
+    others = [i for i in range(len(columns)) if i not in places]
+    lines = [
+        SheetRow(0, (columns[place][number], *(columns[i][number] for i in others)))
+        for number in range(1, len(rows))
+        for place in places
+        if columns[place][number]
+    ]
+    header = SheetRow(0, (numbered[places[0]], *(columns[i][0] for i in others)))
+    return _numbered([header, *lines], first=rows[0].line), [
+        f"a line for each picture in {', '.join(columns[i][0] for i in places)}"
+    ]
 
 
 def _columns_of_names(rows: Sequence[SheetRow], is_picture: IsPicture) -> Found:

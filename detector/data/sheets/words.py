@@ -52,7 +52,8 @@ NOTHING = {
     keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
     nothinghere aucun aucune rien
     ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
-    blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler empty leer leere vide
+    ob ohnebefund blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler empty
+    leer leere vide
     vacío vacio vuoto vazio ok okay io good gut normal negative negatives negativ
 """)
 }
@@ -100,6 +101,8 @@ FOLDERS = _words("""
 VAGUE = {
     *_words("type object objects target targets answer answers antwort antworten response actual regions")
 }
+# In headers of numbers or codes of classes, beside which another column may have their names.
+CODES = {*_words("code codes id nr no number nummer kürzel")}
 # Headers that may name what pictures show, where no other does.
 THINGS = {
     *_words("""

@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from detector.data.datasets.image_table import picture_name
+from detector.data.datasets.image_table import is_table_of_run, picture_name
+from detector.data.formats import other_tool
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.picture_index import PictureIndex, readings
@@ -23,7 +24,7 @@ from detector.data.sheets.columns import (
     find_columns,
 )
 from detector.data.sheets.doubts import notes_on_others, with_names_of_numbers, without_low_scores
-from detector.data.sheets.file import SheetRow, read_sheet
+from detector.data.sheets.file import RECORDS, SHEET_SUFFIXES, SheetRow, read_sheet, record_rows
 from detector.data.sheets.layouts import as_lines
 from detector.data.sheets.rows import (
     fill_classes,
@@ -39,10 +40,27 @@ from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, counted, shortened
+from detector.utils.files import reading
 
+_OF_TAGS = ("VIA", "Labelbox", "SageMaker")  # tools whose classes are read, though their boxes are not
 _LEAST_REPEATED = 0.2  # share of pictures with equal lines from which lines are taken for answers of people
 
 logger = logging.getLogger(__name__)
+
+
+def is_sheet(labels: Path | None) -> bool:
+    """Whether labels are a table of any form, or records of tags, whose columns have to be found."""
+    suffix = labels.suffix.lower() if labels else ""
+    if labels is None or suffix in SHEET_SUFFIXES:
+        return labels is not None
+    if suffix not in RECORDS or is_table_of_run(labels):
+        return False
+    if suffix == ".json":
+        with reading(labels, "file of labels"):
+            tool = other_tool(json.loads(labels.read_bytes()))
+        if tool and not tool.startswith(_OF_TAGS):
+            return False
+    return bool(record_rows(labels))
 
 
 def read_sheet_source(
@@ -218,12 +236,12 @@ def _find_all(
 
 def _find_exact(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
     """The file at exactly this path, and the folder that its name is relative to."""
-    for reading in readings(text)[:2]:
+    for each in readings(text)[:2]:
         try:
-            name = picture_name(reading)
+            name = picture_name(each)
         except DataError:
             continue
-        if (path := Path(reading)).is_absolute():
+        if (path := Path(each)).is_absolute():
             if os.path.isfile(in_any_form(path)):
                 return in_any_form(path), Path(path.as_posix().removesuffix(name))
         else:

@@ -9,22 +9,16 @@ from tqdm import tqdm
 
 from detector.data.datasets.annotated import hint_nearest, unclear_message
 from detector.data.datasets.image_labels import check_rows, list_labels
-from detector.data.datasets.image_table import Row, is_table_of_run, picture_name, read_table
+from detector.data.datasets.image_table import Row, picture_name, read_table
 from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below, runs_folder
 from detector.data.sheets.columns import UNNAMED, NamedColumns
-from detector.data.sheets.file import (
-    RECORDS,
-    SHEET_SUFFIXES,
-    has_columns,
-    is_sheet_of_pictures,
-    record_rows,
-)
+from detector.data.sheets.file import has_columns, is_sheet_of_pictures
 from detector.data.sources.class_folders import pictures_by_class, visible
 from detector.data.sources.copies import find_copies
 from detector.data.sources.no_class import without_no_class
-from detector.data.sources.sheet_source import read_sheet_source
+from detector.data.sources.sheet_source import is_sheet, read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
 from detector.data.sources.stated_splits import (
     IMAGE_FOLDERS,
@@ -36,7 +30,6 @@ from detector.data.sources.stated_splits import (
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
-_OF_TAGS = ("VIA", "Labelbox", "SageMaker")  # tools whose classes are read, though their boxes are not
 _NDJSON = ".ndjson"
 _TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
 
@@ -195,7 +188,7 @@ def _read_tags(
 ) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = ErrorList(labels or pictures)
-    if any(named) and not _is_sheet(labels):
+    if any(named) and not is_sheet(labels):
         raise DataError(
             f"--label-column and --image-column name columns of a spreadsheet, and the labels are "
             f"{labels or 'folders, one per class'}: leave them out, or name the table with --labels"
@@ -209,7 +202,7 @@ def _read_tags(
         if not any(picture.split for picture in tagged):
             splits = listed_splits(pictures, [picture.name for picture in tagged])
             tagged = [picture._replace(split=split) for picture, split in zip(tagged, splits, strict=True)]
-    elif _is_sheet(labels):
+    elif is_sheet(labels):
         found = read_sheet_source(
             labels, pictures, class_names=class_names, skip_missing=skip_missing, named=named
         )
@@ -242,17 +235,6 @@ def _read_tags(
             stacklevel=2,
         )
     return [picture._replace(boxes=None) if i in others else picture for i, picture in enumerate(once)]
-
-
-def _is_sheet(labels: Path | None) -> bool:
-    """Whether labels are a table of any form, whose columns have to be found."""
-    suffix = labels.suffix.lower() if labels else ""
-    if labels is None or suffix in SHEET_SUFFIXES:
-        return labels is not None
-    if suffix not in RECORDS or is_table_of_run(labels):
-        return False
-    tool = other_tool(_json(labels)) if suffix == ".json" else ""
-    return (not tool or tool.startswith(_OF_TAGS)) and bool(record_rows(labels))
 
 
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
