@@ -53,6 +53,9 @@ def written(folder=Path("mine")):
     return {Path(picture_name(row.file)).name: row for row in rows}
 
 
+PAIRS = [*beside(BASES, TAGS)]
+
+
 def test_numbers_of_faults_are_the_classes_not_the_shift(folder, capsys):
     Path("faults.csv").write_text(numbers_of_faults_beside_the_shift())
     assert main(["init", "data", "--labels", "faults.csv"]) == 0
@@ -118,6 +121,15 @@ def test_sheets_with_the_same_header_are_read_one_after_another(folder):
     (folder / "tags.xlsx").write_bytes(workbook({"A": head + rows[:7], "B": head + rows[7:]}))
     assert main(["init", "data"]) == 0
     assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
+
+
+def test_a_sheet_for_each_class(folder):
+    (folder / "tags.xlsx").write_bytes(
+        workbook({c: [["photo"], *([b] for b, t in PAIRS if c in t)] for c in ("crack", "rust")})
+    )
+    assert main(["init", "data"]) == 0
+    found = {base: {*row.labels} for base, row in written().items()}
+    assert found == {base: tags for base, tags in EXPECTED.items() if tags}
 
 
 def test_numbers_without_their_zeros(folder):
@@ -542,6 +554,41 @@ def choices_of_surveymonkey():
             ],
             EXPECTED,
         ),
+        (
+            [["id", "photo1", "photo2", "species"]]
+            + [[i, BASES[2 * i], BASES[2 * i + 1], ("oak", "ash")[i % 2]] for i in range(8)],
+            {base: {("oak", "ash")[i // 2 % 2]} for i, base in enumerate(BASES)},
+        ),
+        (
+            [["photo", "objects"], *([b, ", ".join(f"{c}: {len(t)}" for c in t)] for b, t in PAIRS)],
+            EXPECTED,
+        ),
+        (
+            [["photo", "objects"]]
+            + [[b, ", ".join(f"{len(t)} {c}{'s' * (len(t) > 1)}" for c in t)] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        ([["image", "labels", ""], *([b, *t] for b, t in PAIRS)], EXPECTED),
+        (
+            [["photo", "question", "answer"]]
+            + [[b, c, "yes" if c in t else "no"] for b, t in PAIRS for c in ("crack", "rust")],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [[b, *("1" if c in t else "NA" for c in ("crack", "rust"))] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [[b, *("93%" if c in t else "4%" for c in ("crack", "rust"))] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        (
+            [["photo", "Art_Code", "Art_Name"]]
+            + [[b, f"A{i % 2}", ("oak", "ash")[i % 2]] for i, b in enumerate(BASES)],
+            {base: {("oak", "ash")[i % 2]} for i, base in enumerate(BASES)},
+        ),
     ],
     ids=[
         "codes of cover",
@@ -575,6 +622,14 @@ def choices_of_surveymonkey():
         "scores of Rekognition",
         "choices of SurveyMonkey",
         "votes of Zooniverse",
+        "numbered pictures",
+        "counts behind",
+        "counts before",
+        "ragged",
+        "questions",
+        "NA",
+        "percent",
+        "codes and names",
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -701,14 +756,15 @@ def test_a_label_that_is_a_word_of_headers_is_no_header(folder):
     assert {label for row in written().values() for label in row.labels} == {"defect", "rust"}
 
 
-PAIRS = [*beside(BASES, TAGS)]
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("t.json", json.dumps({"images": [{"file": b, "tags": t} for b, t in PAIRS]})),
         ("t.json", json.dumps({b: {"labels": t, "by": "me"} for b, t in PAIRS})),
+        (
+            "t.json",
+            json.dumps({"image": dict(enumerate(BASES)), "labels": dict(enumerate(map(";".join, TAGS)))}),
+        ),
         (
             "t.json",
             json.dumps(
