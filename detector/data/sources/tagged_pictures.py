@@ -31,7 +31,7 @@ from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
 _NDJSON = ".ndjson"
-_TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
+_TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".ods", ".jsonl", ".manifest"), (".json", ".xml")
 
 
 def find_tags(
@@ -267,8 +267,8 @@ def _from_annotations(pictures: Path, labels: Path) -> list[Tagged]:
         )
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(
-            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .txt, .xlsx, .jsonl), a "
-            "file of COCO or Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
+            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .txt, .xlsx, .ods, "
+            ".jsonl), a file of COCO or Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
         )
     # FiftyOne names it data.
     folder = next((place for name in ("images", "data") if (place := pictures / name).is_dir()), pictures)
