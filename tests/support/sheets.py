@@ -23,14 +23,17 @@ def workbook(sheets, merged=()):
     """A file of Excel with rows of each sheet, and merged cells such as A2:A4."""
     space = "http://schemas.openxmlformats.org/{}/2006/{}"
     main, office = space.format("spreadsheetml", "main"), space.format("officeDocument", "relationships")
-    links = "".join(f'<Relationship Id="r{i}" Target="worksheets/{i}.xml"/>' for i in range(len(sheets)))
+    links = "".join(
+        f'<Relationship Id="r{i}" Type="{office}/worksheet" Target="worksheets/{i}.xml"/>'
+        for i in range(len(sheets))
+    )
     listed = "".join(f'<sheet name="{title}" r:id="r{i}"/>' for i, title in enumerate(sheets))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as book:
         package = space.format("package", "relationships")
-        book.writestr(
-            "xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{package}">{links}</Relationships>'
-        )
+        start = f'<Relationship Id="r" Type="{office}/officeDocument" Target="xl/workbook.xml"/>'
+        for name, entries in {"_rels/.rels": start, "xl/_rels/workbook.xml.rels": links}.items():
+            book.writestr(name, f'<Relationships xmlns="{package}">{entries}</Relationships>')
         book.writestr(
             "xl/workbook.xml",
             f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{listed}</sheets></workbook>',

@@ -27,7 +27,7 @@ from detector.utils.files import reading
 from detector.utils.xml import parse_xml
 
 RECORDS = (".json", ".xml", ".jsonl", ".manifest", ".yaml", ".yml")
-_WORKBOOKS = (".xlsx", ".xlsm", ".ods")
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".ods")
 SHEET_SUFFIXES = (".csv", ".tsv", ".txt", ".md", ".html", ".htm", ".xls", ".numbers", *_WORKBOOKS)
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
 _OLD_EXCEL, _ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"  # how such files begin
@@ -58,7 +58,7 @@ def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) ->
 
     Raises:
         FileNotFoundError, OSError: there is none, or it cannot be read.
-        DataError: it is not text, has no row, or is an old or damaged file of Excel.
+        DataError: it is not text, has no row, or is a damaged workbook or one of Numbers.
     """
     with reading(path, "table"):
         size = path.stat().st_size
@@ -66,11 +66,11 @@ def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) ->
             raise DataError(f"table {path} has {size} bytes, expected at most {_LIMIT}")
         with open(path, "rb") as file:
             start = file.read(8)
-    if start == _OLD_EXCEL or path.suffix.lower() == ".numbers":
+    if path.suffix.lower() == ".numbers":
         raise DataError(
             f"{path} is a spreadsheet of a format that is not read: save it as CSV UTF-8 or .xlsx"
         )
-    if path.suffix.lower() in _WORKBOOKS or start.startswith(_ZIP):
+    if path.suffix.lower() in _WORKBOOKS or start.startswith((_ZIP, _OLD_EXCEL)):
         sheets = {title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()}
         rows = _choose_sheet(sheets, path, is_picture)
     elif path.suffix.lower() in RECORDS:
