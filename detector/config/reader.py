@@ -107,6 +107,12 @@ def check_resumable(text: str, cfg: Settings, training: Training) -> list[str]:
         for key, old in began.items()
         if old != now[key]
     }
+    if training != "weak":  # SOLVER of a student is what SELF_TRAIN says
+        lines = {
+            key: line
+            for key, line in lines.items()
+            if f"SELF_TRAIN.{key.removeprefix('SOLVER.')}" not in lines or not key.startswith("SOLVER.")
+        }
     if refused := [line for key, line in lines.items() if training not in KEYS[key].resume]:
         raise ConfigError(
             f"this run began with another config: {'; '.join(refused)}. Resume with config.yaml of its run "

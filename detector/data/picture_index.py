@@ -13,7 +13,11 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _UPLOADED = re.compile(
     r"[0-9a-f]{8}-(?=.)", re.IGNORECASE
 )  # the prefix that Label Studio adds to uploaded files
-_ATTACHED = re.compile(r"(.+) \(https?://[^ )]+\)")  # Airtable's: a.jpg (https://...)
+_REMARK = re.compile(
+    r"(.+\.\w{2,5})\s*[(\[][^()\[\]]*[)\]]"
+)  # a.jpg (blurry); Airtable's a.jpg (https://...)
+_FORMULA = re.compile(r'=HYPERLINK\(.*[,;]\s*"([^"]+)"\s*\)', re.IGNORECASE)
+_DATE = re.compile(r"(\d{1,2})[./-](\d{1,2})[./-](\d{4})")  # as Excel shows a name such as 2024-05-01
 
 
 class PictureIndex:
@@ -75,8 +79,11 @@ class PictureIndex:
             for key in named:
                 if key in by:
                     return _most_alike(by[key], text)
-        if text.isdecimal():  # Excel keeps no zeros before a number
-            return _most_alike(self._by_number.get(int(text), []), text)
+        if dates := _dates(text):
+            return [file for date in dates for file in self._by_stem.get(date, [])]
+        number = text.removesuffix(".0")  # of pandas; and Excel keeps no zeros before a number
+        if number.isdecimal():
+            return _most_alike(self._by_number.get(int(number), []), text)
         return _most_alike(self._by_upload.get(_as_uploaded(_stem(keys[-1])), []), text) if keys else []
 
 
@@ -88,8 +95,8 @@ def index_folder(folder: Path) -> PictureIndex:
 def readings(text: str) -> list[str]:
     """The paths that a name in a file of labels may mean, the most literal first."""
     texts = [text]
-    if attached := _ATTACHED.fullmatch(text):
-        texts = [attached[1], text]
+    if inside := _REMARK.fullmatch(text) or _FORMULA.fullmatch(text):
+        texts = [text, inside[1]]
     elif _ADDRESS.match(text):
         texts = [unquote(urlsplit(text).path), text]
     elif "?d=" in text:  # Label Studio's of a file on its own disk
@@ -99,6 +106,14 @@ def readings(text: str) -> list[str]:
     names = (text.rpartition("/")[2] for text in texts)
     texts += [uploaded for name in names if (uploaded := _UPLOADED.sub("", name, count=1)) != name]
     return [text for text in dict.fromkeys(texts) if text.strip("/.")]
+
+
+def _dates(text: str) -> list[str]:
+    """The names that Excel may show as this date: day and month in both orders."""
+    if not (found := _DATE.fullmatch(text)):
+        return []
+    first, second, year = found.groups()
+    return [*dict.fromkeys(f"{year}-{a:0>2}-{b:0>2}" for a, b in ((first, second), (second, first)))]
 
 
 def _most_alike(files: list[Path], text: str) -> list[Path]:

@@ -88,6 +88,10 @@ def resume_run(
     if progress.iteration < cfg.solver.max_iter:
         where = f"resuming from {path}, after step {progress.iteration} of {cfg.solver.max_iter}"
         logger.log(PROGRESS, "%s", where)
+    elif progress.iteration > cfg.solver.max_iter:
+        key = "SOLVER.MAX_ITER" if training == "weak" else "SELF_TRAIN.MAX_ITER"
+        made = f"{progress.iteration} steps were made, more than {key} {cfg.solver.max_iter}"
+        logger.warning("%s: %s; the model of all of them is kept", path, made)
     return progress
 
 

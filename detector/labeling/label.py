@@ -27,8 +27,7 @@ from detector.data.formats import (
 from detector.data.formats.label_studio_storage import how_to_serve
 from detector.data.images import in_any_form
 from detector.data.sheets.columns import UNNAMED, NamedColumns
-from detector.data.sheets.file import SHEET_SUFFIXES
-from detector.data.sources.sheet_source import read_sheet_source
+from detector.data.sources.sheet_source import is_sheet, read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL
 from detector.evaluation.pictures import choose_samples
 from detector.inference.load import find_checkpoint, load
@@ -146,7 +145,7 @@ def label(
 
 def read_tags(labels: Path, root: Path, columns: NamedColumns = UNNAMED) -> tuple[list[Row], ErrorList]:
     """The rows of a table of a run, or of a spreadsheet as `detector init` takes it, and their mistakes."""
-    if labels.suffix.lower() not in SHEET_SUFFIXES or labels.stem in (TRAIN, VAL):
+    if not is_sheet(labels) or labels.stem in (TRAIN, VAL):
         return read_table(labels)
     found = read_sheet_source(labels, root, named=columns)
     rows = [Row(row.line, row.entry, row.labels, row.boxes, row.unknown) for row in found]

@@ -175,18 +175,18 @@ def test_known_boxes_of_the_pictures_to_test_on_are_kept(pictures, capsys):
 
 
 def test_a_class_that_means_no_class(pictures, capsys):
-    (pictures / "cat").rename(pictures / "leer")
+    (pictures / "cat").rename(pictures / "other")
     assert main(["init", "my pictures"]) == 0
     said = capsys.readouterr()
-    assert "leer will be learned and boxed like every other class" in said.err
-    assert "add --no-class leer;" in said.err
-    assert "2 classes (dog, leer)" in said.out
-    assert main(["init", "my pictures", "--no-class", "Leer", "--output", "told.yaml"]) == 0
+    assert "other will be learned and boxed like every other class" in said.err
+    assert "add --no-class other;" in said.err
+    assert "2 classes (dog, other)" in said.out
+    assert main(["init", "my pictures", "--no-class", "Other", "--output", "told.yaml"]) == 0
     assert "1 class (dog)" in capsys.readouterr().out
     assert main(["init", "--again", "--output", "told.yaml"]) == 0
-    assert "leer" not in {label for row in read_table(Path("told/train.jsonl"))[0] for label in row.labels}
-    assert main(["init", "my pictures", "--no-class", "ler", "--output", "third.yaml"]) == 2
-    assert "--no-class 'ler': no picture has this label, but dog, leer" in capsys.readouterr().err
+    assert "other" not in {label for row in read_table(Path("told/train.jsonl"))[0] for label in row.labels}
+    assert main(["init", "my pictures", "--no-class", "othr", "--output", "third.yaml"]) == 2
+    assert "--no-class 'othr': no picture has this label, but dog, other" in capsys.readouterr().err
 
 
 def test_none_is_no_class_unless_it_stands_beside_one(pictures, capsys):

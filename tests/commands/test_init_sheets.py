@@ -31,6 +31,7 @@ from sheets import (
     planet_with_blanks_between_tags,
     tensorflow_with_a_line_for_each_box,
     text_of,
+    workbook,
 )
 
 from detector.commands.main import main
@@ -50,6 +51,9 @@ def folder(tmp_path, monkeypatch):
 def written(folder=Path("mine")):
     rows = [row for split in ("train", "val") for row in read_table(folder / f"{split}.jsonl")[0]]
     return {Path(picture_name(row.file)).name: row for row in rows}
+
+
+PAIRS = [*beside(BASES, TAGS)]
 
 
 def test_numbers_of_faults_are_the_classes_not_the_shift(folder, capsys):
@@ -103,23 +107,29 @@ def test_denied_labels_and_labels_between_blanks_are_told(folder, capsys):
         assert told in capsys.readouterr().err
 
 
-def test_a_workbook_of_excel(folder, capsys, monkeypatch):
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["Image", "Tags", "Checked on"])
-    for base, tags in beside(BASES, TAGS):
-        book.active.append([base, "\n".join(tags) or None, None])
-    book.save(folder / "tags.xlsx")
+def test_the_sheet_of_a_workbook_that_names_pictures_is_read(folder, capsys):
+    rows = [["Image", "Tags", "Checked on"], *([b, "\n".join(t), ""] for b, t in beside(BASES, TAGS))]
+    (folder / "tags.xlsx").write_bytes(workbook({"About": [["Project", "Belt 2"]], "Tags": rows}))
+    assert main(["init", "data"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
+    assert "2 sheets with cells, of which Tags, not About" in capsys.readouterr().err
+
+
+def test_sheets_with_the_same_header_are_read_one_after_another(folder):
+    rows = [[b, ";".join(t)] for b, t in beside(BASES, TAGS)]
+    head = [["Image", "Tags"]]
+    (folder / "tags.xlsx").write_bytes(workbook({"A": head + rows[:7], "B": head + rows[7:]}))
     assert main(["init", "data"]) == 0
     assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
 
 
-def test_a_workbook_without_openpyxl(folder, capsys, monkeypatch):
-    (folder / "tags.xlsx").write_bytes(b"PK")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["init", "data"]) == 2
-    error = capsys.readouterr().err
-    assert "pip install 'detector-wsod[excel]', or save the sheet as CSV UTF-8" in error
+def test_a_sheet_for_each_class(folder):
+    (folder / "tags.xlsx").write_bytes(
+        workbook({c: [["photo"], *([b] for b, t in PAIRS if c in t)] for c in ("crack", "rust")})
+    )
+    assert main(["init", "data"]) == 0
+    found = {base: {*row.labels} for base, row in written().items()}
+    assert found == {base: tags for base, tags in EXPECTED.items() if tags}
 
 
 def test_numbers_without_their_zeros(folder):
@@ -281,12 +291,14 @@ def shifted(every):
     ("title", "every", "empty", "told"),
     [
         (
-            "label_corrected",
+            "label_checked",
             5,
             False,
-            "'label' is read, not 'label_corrected', which differs in 2 lines; if that",
+            "'label' is read, not 'label_checked', which differs in 2 lines; if that",
         ),
-        ("final", 5, True, "add --label-column final; fill its 14 empty cells first"),
+        ("label_checked", 5, True, "add --label-column label_checked; fill its 14 empty cells first"),
+        ("label_corrected", 5, False, "'label_corrected' replaces 'label' where it is filled, 2 lines with"),
+        ("final", 5, True, "with another label; --label-column label leaves it out"),
     ],
 )
 def test_which_of_two_columns_of_labels_is_read_is_told(folder, capsys, title, every, empty, told):
@@ -296,6 +308,8 @@ def test_which_of_two_columns_of_labels_is_read_is_told(folder, capsys, title, e
     Path("t.csv").write_text(text_of([["file", "label", title], *beside(BASES, tags, others)]))
     assert main(["init", "data", "--labels", "t.csv"]) == 0
     assert told in capsys.readouterr().err
+    if "replaces" in told:
+        assert [row.labels[0] for row in map(written().get, BASES)] == [*shifted(every)]
     assert main(["init", "data", "--labels", "t.csv", "--output", "n.yaml", "--label-column", title]) == 0
     assert "is read, not" not in capsys.readouterr().err  # the user has chosen
 
@@ -335,8 +349,7 @@ def test_lines_of_one_label_each_are_no_answers(folder, capsys):
 
 
 TEXTS = [f"a {tag} seen at place {i} of the belt" for i, tag in enumerate(shifted(100))]
-NUMBERS = [[f"0.{i + j}" for j in range(2)] for i in range(16)]
-COVER = [["r", "2a"], ["+", ""]] * 8
+NUMBERS = [[f"1.{i + j}" for j in range(2)] for i in range(16)]
 
 
 @pytest.mark.parametrize(
@@ -348,8 +361,11 @@ COVER = [["r", "2a"], ["+", ""]] * 8
             [[text] for text in TEXTS],
             "expected names of classes, each of which several pictures show",
         ),
-        (["crack", "rust"], NUMBERS, "scores or codes such as '0.10' in 'crack', 'rust' do not say"),
-        (["Poa annua", "Poa alpina"], COVER, "in 'Poa annua', 'Poa alpina' do not say which classes"),
+        (
+            ["weight", "exposure"],
+            NUMBERS,
+            "scores or codes such as '1.10' in 'weight', 'exposure' do not say",
+        ),
         (["width", "height"], [["32", "24"]] * 16, "none of its columns has classes"),
         (
             ["comment_no", "comment"],
@@ -399,6 +415,27 @@ def rekognition(tags, also):
     return json.dumps([*shown, *([] if also in tags else [{"Name": also, "Confidence": 12.5}])])
 
 
+COVER = [
+    [("2a", "+", "r")[i % 3] if c in tags else "." for c in ("crack", "rust")] for i, tags in enumerate(TAGS)
+]
+SCORES = [[f"0.9{i}" if c in tags else f"0.0{i}" for c in ("crack", "rust")] for i, tags in enumerate(TAGS)]
+
+
+def flags_between(yes, no):
+    """A column for each class, and one of remarks."""
+    header = ["file", "crack", "rust", "remarks"]
+    return [header, *([b, *f, "dark"] for b, f in beside(BASES, flags(yes, no)))]
+
+
+def objects(of_tags):
+    """A column with the name of the picture in JSON, and one with its labels."""
+    rows = [
+        [i, json.dumps(of_tags(t)), json.dumps({"7": {"name": b}})]
+        for i, (b, t) in enumerate(beside(BASES, TAGS))
+    ]
+    return [["classification_id", "annotations", "subject_data"], *rows]
+
+
 def choices_of_surveymonkey():
     """Two rows of headers, a column of its own name for each choice, and a second question."""
     names = ["Crack", "Rust", "Dent", "None of the above"]
@@ -413,6 +450,57 @@ def choices_of_surveymonkey():
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
+        ([["file", "crack", "rust"], *([b, *c] for b, c in beside(BASES, COVER))], EXPECTED),
+        ([["file", "crack", "rust"], *([b, *c] for b, c in beside(BASES, SCORES))], EXPECTED),
+        (flags_between("found", "not found"), EXPECTED),
+        (flags_between("○", "×"), EXPECTED),  # noqa: RUF001
+        (flags_between("●", ""), EXPECTED),
+        (flags_between("tak", "nie"), EXPECTED),
+        (
+            [["", "file", "label_crack", "label_rust"]]
+            + [[i, b, *f] for i, (b, f) in enumerate(beside(BASES, flags("True", "False")))],
+            EXPECTED,
+        ),
+        (objects(lambda tags: [{"task": "T0", "task_label": "What is it?", "value": [*tags]}]), EXPECTED),
+        (objects(lambda tags: [{"value": [{"choice": t, "answers": {"N": "1"}} for t in tags]}]), EXPECTED),
+        (crosses("x (behind)"), EXPECTED | ALSO),
+        ([["file", *BASES], *([c, *("x" * (c in t) for t in TAGS)] for c in ("crack", "rust"))], EXPECTED),
+        (
+            [
+                ["crack", "rust"],
+                *beside(*([b for b, t in beside(BASES, TAGS) if c in t] for c in ("crack", "rust"))),
+            ],
+            {base: tags for base, tags in EXPECTED.items() if tags},
+        ),
+        (
+            [["class", "images"]]
+            + [[c, ", ".join(b for b, t in beside(BASES, TAGS) if c in t)] for c in ("crack", "rust")],
+            {base: tags for base, tags in EXPECTED.items() if tags},
+        ),
+        (
+            [["crack:"], *([b] for b in BASES[:8]), ["rust:"], *([b] for b in BASES[8:])],
+            {base: {"crack" if i < 8 else "rust"} for i, base in enumerate(BASES)},
+        ),
+        (
+            [["Image_Label", "Pixels"]]
+            + [[f"{b}_{c}", "1 2" * (c in t)] for b, t in beside(BASES, TAGS) for c in ("crack", "rust")],
+            EXPECTED,
+        ),
+        (
+            [["species", "photo"], *beside((["oak"] + [""] * 7 + ["ash"] + [""] * 7), BASES)],
+            {base: {"oak" if i < 8 else "ash"} for i, base in enumerate(BASES)},
+        ),
+        (
+            [["Survey"], ["by: A. Berg", "", "N2"], ["photo", "crack", "rust"], ["", "(n)", "(n)"]]
+            + [[b, *f] for b, f in beside(BASES, flags("3", ""))]
+            + [["Total", "24", "24"], ["* by eye", "", ""]],
+            EXPECTED,
+        ),
+        (
+            [["file", "label", "score"]]
+            + [[b, c, 0.9 if c in t else 0.2] for b, t in beside(BASES, TAGS) for c in ("crack", "rust")],
+            EXPECTED,
+        ),
         (crosses(), EXPECTED | ALSO),
         ([*crosses(), ["Sum", "8", "8", "2"]], EXPECTED | ALSO),  # which is no answer of a rare class
         ([*TITLES, *crosses()], EXPECTED | ALSO),
@@ -457,13 +545,70 @@ def choices_of_surveymonkey():
         (
             [["file", "data.crack", "data.rust", "data.dent", "data.nothing_here"]]
             + [
-                [base, *(9 if c in tags else "" for c in ("crack", "rust", "dent")), "" if tags else 10]
+                [
+                    base,
+                    *(9 if c in tags else 1 if tags else "" for c in ("crack", "rust", "dent")),
+                    "" if tags else 10,
+                ]
                 for base, tags in beside(BASES, TAGS)
             ],
-            {base: {f"data.{tag}" for tag in tags} for base, tags in EXPECTED.items()},
+            EXPECTED,
+        ),
+        (
+            [["id", "photo1", "photo2", "species"]]
+            + [[i, BASES[2 * i], BASES[2 * i + 1], ("oak", "ash")[i % 2]] for i in range(8)],
+            {base: {("oak", "ash")[i // 2 % 2]} for i, base in enumerate(BASES)},
+        ),
+        (
+            [["photo", "objects"], *([b, ", ".join(f"{c}: {len(t)}" for c in t)] for b, t in PAIRS)],
+            EXPECTED,
+        ),
+        (
+            [["photo", "objects"]]
+            + [[b, ", ".join(f"{len(t)} {c}{'s' * (len(t) > 1)}" for c in t)] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        ([["image", "labels", ""], *([b, *t] for b, t in PAIRS)], EXPECTED),
+        (
+            [["photo", "question", "answer"]]
+            + [[b, c, "yes" if c in t else "no"] for b, t in PAIRS for c in ("crack", "rust")],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [[b, *("1" if c in t else "NA" for c in ("crack", "rust"))] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [[b, *("93%" if c in t else "4%" for c in ("crack", "rust"))] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        (
+            [["photo", "Art_Code", "Art_Name"]]
+            + [[b, f"A{i % 2}", ("oak", "ash")[i % 2]] for i, b in enumerate(BASES)],
+            {base: {("oak", "ash")[i % 2]} for i, base in enumerate(BASES)},
         ),
     ],
     ids=[
+        "codes of cover",
+        "scores",
+        "found",
+        "circles",
+        "bullets",
+        "Polish",
+        "dummies",
+        "objects",
+        "corners",
+        "x behind",
+        "transposed",
+        "columns of pictures",
+        "lists of pictures",
+        "sections",
+        "name and class",
+        "merged classes",
+        "units",
+        "scores of each",
         "crosses",
         "sum",
         "titles",
@@ -477,6 +622,14 @@ def choices_of_surveymonkey():
         "scores of Rekognition",
         "choices of SurveyMonkey",
         "votes of Zooniverse",
+        "numbered pictures",
+        "counts behind",
+        "counts before",
+        "ragged",
+        "questions",
+        "NA",
+        "percent",
+        "codes and names",
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -517,15 +670,10 @@ def test_a_number_names_the_picture_alone_in_its_folder(folder):
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        (crosses("x (behind)"), "'x (behind)' in 'dent' (line 5)"),
         (long_form("answer", "yes", "no"), "every picture shows all 2 classes"),
         (
             [["file", "label"], *beside(BASES, ["yes", "no"] * 8)],
             "'label' has no, yes alone, which are no classes",
-        ),
-        (
-            [["Art", *BASES], ["crack", *["r"] * 16]],
-            "its first line names 16 pictures, expected a line for each",
         ),
         (
             [["file", "cover"], *beside(BASES, ["30 %", "0,5 %"] * 8)],
@@ -540,8 +688,8 @@ def test_a_number_names_the_picture_alone_in_its_folder(folder):
             "'correct (y/n)' is not read: 8 lines with 'n' count like all others",
         ),
         (
-            [["file", "species"], *beside(BASES, ["oak", "to be checked"] * 8)],
-            "to be checked will be learned",
+            [["file", "species"], *beside(BASES, ["oak", "to be checked", "ash", "oak"] * 4)],
+            "'to be checked': nobody knows what is shown, so 4 pictures are left out",
         ),
         (
             [["file", "labels"], *beside(BASES, ["oak", "ash", "", "ash"] * 4)],
@@ -549,28 +697,28 @@ def test_a_number_names_the_picture_alone_in_its_folder(folder):
         ),
         (
             [["file", "tags"], *beside(BASES, ["oak:0.93, ash:0.05", "ash:0.8, oak:0.0"] * 8)],
-            "'tags' has scores in its names, such as 'ash:0.05' and 'oak:0.93'",
+            "scores behind names, as in 'ash:0.05': from 0.5 or 50% on",
         ),
         (
             [["file", "tags"], *beside(BASES, ["oak (0.93); ash (0.05)", "ash (0.80)"] * 8)],
-            "'tags' has scores in its names, such as 'ash (0.05)'",
+            "scores behind names, as in 'ash (0.05)'",
         ),
         (
             [["file", "tags"], *beside(BASES, ["oak 80%; ash 90%", "ash 95 %"] * 8)],
-            "'tags' has scores in its names, such as 'ash 90%'",
+            "scores behind names, as in 'ash 90%'",
         ),
         (
             [["filename", "region_attributes"]]
-            + [[base, json.dumps({"species": "oak", "quality": {"good": True}})] for base in BASES],
-            "has several attributes, 'species', 'quality': which has the classes is not clear",
+            + [[base, json.dumps({"height": "oak", "quality": {"good": True}})] for base in BASES],
+            "has several attributes, 'height', 'quality': which has the classes is not clear",
         ),
         (
             [["file", "species"], *beside(BASES, (["oak"] + [""] * 7 + ["ash"] + [""] * 7))],
-            "'species' has each class once, 'oak', 'ash', and nothing in 14 lines between and below",
+            "14 lines without a class have that above them, as merged cells are saved: 'oak', ...",
         ),
         (
             [["file", "label"], *beside(BASES, ["0", "1"] * 8)],
-            "if they stand for those in classes.txt, oak, ash, write these in their place",
+            "the numbers in 'label' stand for the names in classes.txt: 0 for 'oak'",
         ),
         (
             [["file", "label"], *beside(BASES, [*"abcdefgh", *(f"{x}-" for x in "abcdefgh")])],
@@ -594,11 +742,6 @@ def test_answers_that_may_be_lost_are_told(folder, capsys, rows, told):
             [],
             "each label, such as 'Fläche 00', is that of one alone",
         ),
-        (
-            [["file", "a", "b"], *([base, *row] for base, row in beside(BASES, COVER))],
-            ["--label-column", "a", "--label-column", "b"],
-            "codes such as",
-        ),
     ],
 )
 def test_tables_from_which_nothing_can_be_learned(folder, capsys, rows, words, told):
@@ -611,6 +754,149 @@ def test_a_label_that_is_a_word_of_headers_is_no_header(folder):
     Path("t.csv").write_text(text_of([*beside(BASES, ["defect", "rust"] * 8)]))
     assert main(["init", "data", "--labels", "t.csv"]) == 0
     assert {label for row in written().values() for label in row.labels} == {"defect", "rust"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.json", json.dumps({"images": [{"file": b, "tags": t} for b, t in PAIRS]})),
+        ("t.json", json.dumps({b: {"labels": t, "by": "me"} for b, t in PAIRS})),
+        (
+            "t.json",
+            json.dumps({"image": dict(enumerate(BASES)), "labels": dict(enumerate(map(";".join, TAGS)))}),
+        ),
+        (
+            "t.json",
+            json.dumps(
+                {
+                    "images": [{"id": b, "file_name": b} for b in BASES],
+                    "categories": [{"id": 1, "name": "crack"}, {"id": 2, "name": "rust"}],
+                    "annotations": [
+                        {"image_id": b, "category_id": 1 + (c == "rust")} for b, t in PAIRS for c in t
+                    ],
+                }
+            ),
+        ),
+        (
+            "t.json",
+            json.dumps(
+                [
+                    {
+                        "data": {"image": f"/data/upload/1/0a1b2c3d-{b}"},
+                        "annotations": [{"result": [{"type": "choices", "value": {"choices": t}}]}],
+                    }
+                    for b, t in PAIRS
+                ]
+            ),
+        ),
+        (
+            "t.json",
+            json.dumps(
+                {
+                    b: {"filename": b, "regions": [{"region_attributes": {"c": x}} for x in t]}
+                    for b, t in PAIRS
+                }
+            ),
+        ),
+        ("t.jsonl", "\n".join(json.dumps({"file_name": b, "tags": t}) for b, t in PAIRS)),
+        (
+            "t.jsonl",
+            "\n".join(
+                json.dumps(
+                    {
+                        "imageGcsUri": f"gs://a/{b}",
+                        "classificationAnnotations": [{"displayName": x} for x in t],
+                    }
+                )
+                for b, t in PAIRS
+            ),
+        ),
+        (
+            "t.manifest",
+            "\n".join(
+                json.dumps(
+                    {
+                        "source-ref": f"s3://a/{b}",
+                        "job": [1],
+                        "job-metadata": {"class-map": dict(enumerate(t))},
+                    }
+                )
+                for b, t in PAIRS
+            ),
+        ),
+        ("t.yaml", "".join(f"{b}: [{', '.join(t)}]\n" for b, t in PAIRS)),
+        ("t.txt", "".join(f"{b}: {', '.join(t)}\n" for b, t in PAIRS)),
+        ("t.txt", "".join(f"{b} -> {';'.join(t)}\n" for b, t in PAIRS)),
+        (
+            "t.txt",
+            "File                Tags         By\n"
+            + "".join(f"{b:20}{';'.join(t):13}A. B\n" for b, t in PAIRS),
+        ),
+        (
+            "t.md",
+            "# Tags\n\n| Image | Tags |\n|:--|--:|\n"
+            + "".join(f"| {b} | {', '.join(t)} |\n" for b, t in PAIRS),
+        ),
+        (
+            "t.html",
+            "<html><table><tr><th>Image<th>Tags</tr>"
+            + "".join(f"<tr><td><a href='x'>{b}</a></td><td>{'<br>'.join(t)}</td></tr>" for b, t in PAIRS)
+            + "</table></html>",
+        ),
+        (
+            "t.xml",
+            "<annotations>"
+            + "".join(
+                f"<image name='{b}'>" + "".join(f"<tag label='{x}'/>" for x in t) + "</image>"
+                for b, t in PAIRS
+            )
+            + "</annotations>",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_files_of_other_forms_are_read(folder, name, text):
+    Path(name).write_text(text, encoding="utf-8")
+    assert main(["init", "data", "--labels", name]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
+
+
+@pytest.mark.parametrize("remark", ["{}\u200b", "{} (blurry)", '=HYPERLINK("http://a/{}", "{}")', "./{}"])
+def test_names_with_something_around_them(folder, remark):
+    rows = [[remark.replace("{}", base), ";".join(tags)] for base, tags in PAIRS]
+    Path("t.csv").write_text(text_of([["photo", "tags"], *rows]), encoding="utf-8")
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert {base: {*row.labels} for base, row in written().items()} == EXPECTED
+
+
+def test_numbers_and_dates_in_the_place_of_names(folder, capsys):
+    for i, name in enumerate(PICTURES):
+        (folder / name).rename(folder / f"IMG_{i + 1:04}.jpg")
+    rows = [[i + 1, ";".join(tags)] for i, tags in enumerate(TAGS)]
+    Path("t.csv").write_text(text_of([["Photo No", "tags"], *rows]))
+    assert main(["init", "data", "--labels", "t.csv"]) == 0
+    assert "are read as IMG_NAME" in capsys.readouterr().err
+    for i in range(16):
+        (folder / f"IMG_{i + 1:04}.jpg").rename(folder / f"2024-05-{i + 13}.jpg")
+    rows = [[f"5/{i + 13}/2024", ";".join(tags)] for i, tags in enumerate(TAGS)]
+    Path("t.csv").write_text(text_of([["photo", "tags"], *rows]))
+    assert main(["init", "data", "--labels", "t.csv", "--output", "dates.yaml"]) == 0
+    found = {name: {*row.labels} for name, row in written(Path("dates")).items()}
+    assert found == {f"2024-05-{i + 13}.jpg": {*tags} for i, tags in enumerate(TAGS)}
+
+
+def test_most_of_the_people_who_answered_count_and_no_others(folder):
+    rows = [
+        [b, who, t]
+        for b, tag in beside(BASES, shifted(100))
+        for who, t in (("a", tag), ("b", tag), ("c", "odd"))
+    ]
+    for title, expected in (("annotator", set()), ("remarks", {"odd"})):
+        Path("t.csv").write_text(text_of([["file", title, "label"], *rows]))
+        assert main(["init", "data", "--labels", "t.csv", "--output", f"{title}.yaml"]) == 0
+        assert all(
+            {*row.labels} - {"crack", "rust", "dent"} == expected for row in written(Path(title)).values()
+        )
 
 
 def test_emoji_are_classes_like_others(folder, capsys):

@@ -149,6 +149,8 @@ def test_a_resumed_run_may_change_what_its_steps_do_not_depend_on(write, load):
     with pytest.raises(ConfigError, match=r"SEED: 0 -> 4; SOLVER.MOMENTUM: 0.9 -> 0.5\. ") as error:
         check_resumable(began, other, "weak")
     assert "MAX_ITER" not in str(error.value)
+    fewer = load("SOLVER.MAX_ITER", "9", "SELF_TRAIN.MAX_ITER", "9")  # as the config of a student has both
+    assert check_resumable(began, fewer, "student") == ["SELF_TRAIN.MAX_ITER: 10000 -> 9"]
     boxes = load("SELF_TRAIN.NMS", "0.5")
     assert check_resumable(began, boxes, "weak") == ["SELF_TRAIN.NMS: 0.3 -> 0.5"]
     with pytest.raises(ConfigError, match=r"SELF_TRAIN\.NMS: 0\.3 -> 0\.5"):

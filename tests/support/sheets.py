@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import zipfile
 from pathlib import Path
 
 PICTURES = [f"Bilder/Fläche {i:02}.jpg" for i in range(16)]
@@ -15,6 +16,39 @@ EXPECTED = {base: {*tags} for base, tags in zip(BASES, TAGS, strict=True)}
 def text_of(rows, separator=","):
     file = io.StringIO(newline="")
     csv.writer(file, delimiter=separator).writerows(rows)
+    return file.getvalue()
+
+
+def workbook(sheets, merged=()):
+    """A file of Excel with rows of each sheet, and merged cells such as A2:A4."""
+    space = "http://schemas.openxmlformats.org/{}/2006/{}"
+    main, office = space.format("spreadsheetml", "main"), space.format("officeDocument", "relationships")
+    links = "".join(
+        f'<Relationship Id="r{i}" Type="{office}/worksheet" Target="worksheets/{i}.xml"/>'
+        for i in range(len(sheets))
+    )
+    listed = "".join(f'<sheet name="{title}" r:id="r{i}"/>' for i, title in enumerate(sheets))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as book:
+        package = space.format("package", "relationships")
+        start = f'<Relationship Id="r" Type="{office}/officeDocument" Target="xl/workbook.xml"/>'
+        for name, entries in {"_rels/.rels": start, "xl/_rels/workbook.xml.rels": links}.items():
+            book.writestr(name, f'<Relationships xmlns="{package}">{entries}</Relationships>')
+        book.writestr(
+            "xl/workbook.xml",
+            f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{listed}</sheets></workbook>',
+        )
+        for i, rows in enumerate(sheets.values()):
+            cells = "".join(
+                "<row>" + "".join(f'<c t="inlineStr"><is><t>{cell}</t></is></c>' for cell in row) + "</row>"
+                for row in rows
+            )
+            areas = "".join(f'<mergeCell ref="{area}"/>' for area in merged)
+            book.writestr(
+                f"xl/worksheets/{i}.xml",
+                f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData>'
+                f"<mergeCells>{areas}</mergeCells></worksheet>",
+            )
     return file.getvalue()
 
 

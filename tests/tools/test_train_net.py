@@ -102,6 +102,12 @@ def test_resuming_continues_to_the_same_bits(train_net, tmp_path, keys, capsys):
     assert all(resumed[name].equal(value) for name, value in whole.items())
 
 
+def test_fewer_steps_than_were_made_are_told(train_net, tmp_path, capsys):
+    assert train_net("SOLVER.MAX_ITER", "2") == 0
+    assert train_net("SOLVER.MAX_ITER", "1", "--resume") == 0
+    assert "2 steps were made, more than SOLVER.MAX_ITER 1; the model of all" in capsys.readouterr().err
+
+
 def test_seeds_decide(train_net, tmp_path):
     weights = []
     for seed in (1, 1, 2):

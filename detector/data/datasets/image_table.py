@@ -67,6 +67,19 @@ def read_table(path: Path) -> tuple[list[Row], ErrorList]:
     return rows, mistakes
 
 
+def is_table_of_run(path: Path) -> bool:
+    """Whether the first line of JSON lines has the keys of a table of a run, and not those of others."""
+    if path.suffix.lower() != ".jsonl":
+        return False
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        first = next(filter(str.strip, file), "")
+    try:
+        content = json.loads(first)
+    except ValueError:
+        return True  # whose reader tells what is wrong
+    return not isinstance(content, dict) or "file" in content
+
+
 def picture_name(file: str) -> str:
     """The name of an image, a relative path: of an absolute path, the part after "/./", else after the root.
 

@@ -9,6 +9,7 @@ from detector.data.sheets.words import MAYBE, NO, YES, header_key
 from detector.data.sources.splits import split_of
 
 _MOSTLY = 0.9  # of the cells of a column that are of one kind, where the others are mistakes
+_REMARK = re.compile(r"(x|yes|ja|oui|no|nein|non|1|0|✓|✔)\s*\((.*)\)")
 _COVER = re.compile(r"[r+.]|[1-5][abm]?")
 _AS_TEXT = re.compile(r"-?\d*[.,]?\d+(e-?\d+)?", re.IGNORECASE)
 _PERCENT = re.compile(r"[<>~]?\s*\d+([.,]\d+)?\s*%")
@@ -20,8 +21,10 @@ def flag(cell: str) -> bool | None:
     Numbers from 2 on are counts of objects.
     """
     text = cell.casefold()
-    if text.isdecimal():
-        return int(text) > 0
+    if (remark := _REMARK.fullmatch(text)) and "?" not in remark[2]:  # x (behind)
+        text = remark[1]
+    if (number := text.removesuffix(".0")).isdecimal():
+        return int(number) > 0
     return True if text in YES else False if text in NO else None
 
 
@@ -37,8 +40,9 @@ def are_splits(cells: Sequence[str]) -> bool:
 
 def are_counts(cells: Sequence[str]) -> bool:
     """Whether a column has small numbers of objects, of which some are 0 or missing."""
-    whole = all(not cell or (cell.isdecimal() and len(cell) < 4) for cell in cells)
-    none = sum(cell.strip("0") == "" for cell in cells)
+    numbers = [cell.removesuffix(".0") for cell in cells]
+    whole = all(not cell or (cell.isdecimal() and len(cell) < 4) for cell in numbers)
+    none = sum(cell.strip("0") == "" for cell in numbers)
     return whole and len(cells) > none >= 0.2 * len(cells)
 
 
@@ -67,10 +71,17 @@ def are_flags(cells: Sequence[str], mostly: float = _MOSTLY) -> bool:
 def are_scores(cells: Sequence[str]) -> bool:
     """Whether a column has numbers with fractions, or codes of cover such as + and 2a of Braun-Blanquet."""
     filled = [cell for cell in cells if cell]
-    codes = [cell for cell in filled if _COVER.fullmatch(cell)]
-    of_cover = len(codes) == len(filled) and not all(map(str.isdecimal, filled))
     fractions = are_numbers(filled) and not all(map(_is_whole, filled))
-    return bool(filled) and (of_cover or fractions or all(map(_PERCENT.fullmatch, filled)))
+    return bool(filled) and (are_cover(filled) or fractions or are_percent(filled))
+
+
+def are_cover(cells: Sequence[str]) -> bool:
+    """Whether cells are codes of Braun-Blanquet, not numbers alone."""
+    return all(map(_COVER.fullmatch, cells)) and not all(map(str.isdecimal, cells))
+
+
+def are_percent(cells: Sequence[str]) -> bool:
+    return all(cell == "0" or _PERCENT.fullmatch(cell) for cell in cells)
 
 
 def _is_whole(cell: str) -> bool:

@@ -8,33 +8,38 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from detector.data.sheets.answers import Answers, answers_of_scores, find_answers, in_words
 from detector.data.sheets.cells import (
-    are_flags,
     are_numbers,
+    are_repeated_words,
     are_scores,
     are_splits,
     flag,
     is_file_name,
+    is_index,
     number,
 )
-from detector.data.sheets.file import SheetRow, columns_of
+from detector.data.sheets.file import SheetRow
+from detector.data.sheets.header import second_header, split_header, without_units
 from detector.data.sheets.label_columns import find_label_columns, is_class
 from detector.data.sheets.words import (
     CONFIRMED,
     CORNER_AND_SIZE,
     CORNERS,
+    CORRECTED,
     FOLDERS,
     LABELS,
+    NO,
     PICTURE,
-    PIVOT,
     UNKNOWN,
+    YES,
     header_key,
     is_about,
+    words_of,
 )
 from detector.data.sources.splits import find_split_column
 from detector.utils.errors import DataError, shortened
 
-_PREAMBLE = 15  # rows among which the header is, below others such as Project,Surfaces
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 
 
@@ -63,6 +68,8 @@ class Columns(NamedTuple):
     boxes: tuple[int, ...]  # four columns, or none
     boxes_have_sizes: bool  # x, y, width, height instead of x1, y1, x2, y2
     left_out: tuple[int, ...]
+    answers: Answers  # in the columns of `classes`, where cells are not plain yes and no
+    notes: tuple[str, ...]  # for the user, on how cells are read
 
     def describe(self) -> str:
         """Which columns are read, for the user."""
@@ -86,7 +93,7 @@ class Columns(NamedTuple):
 
 def find_columns(
     rows: Sequence[SheetRow],
-    is_picture: Callable[[str], bool],
+    is_picture: Callable[[str], int],
     path: Path,
     named: NamedColumns = UNNAMED,
 ) -> Columns:
@@ -94,49 +101,45 @@ def find_columns(
 
     Args:
         rows: at least one.
-        is_picture: whether there is a picture that a cell may name.
+        is_picture: how many pictures a cell may name.
 
     Raises:
         DataError: none names pictures, or which one has the classes is not clear, or there is no column of a
             name in `named`; the message lists the columns.
     """
-    titles = _count_titles(rows, is_picture)
-    columns = columns_of(rows[titles:])
-    header = tuple(column[0] for column in columns)
-    if (count := sum(map(is_picture, filter(None, header)))) > max(2, len(header) / 2):
-        raise DataError(
-            f"{path}: its first line names {count} pictures, expected a line for each picture: transpose the "
-            "table, in Excel by Paste Special, Transpose"
-        )
+    titles, header, below = split_header(rows, is_picture, path)
+    first = titles + (1 if any(header) else 0)
     keys = [header_key(cell) for cell in header]
-    is_header = not any(map(is_file_name, header)) and (
-        any(key in (*PICTURE, *LABELS) for key in keys) or not any(map(is_picture, header))
-    )
-    first = 1 if is_header and len(columns[0]) > 1 else 0
-    if is_header and not first and any(key in (*PICTURE, *LABELS) for key in keys):
-        raise DataError(f"{path} has a header, {', '.join(header)!r}, and no line below it")
-    header, keys = (header, keys) if first else (("",) * len(columns), [""] * len(columns))
-    below = [column[first:] for column in columns]
     split = find_split_column(header)
     if split < 0:
         split = next((i for i, cells in enumerate(below) if are_splits(cells)), -1)
     picture = _picture_column(below, header, keys, split, is_picture, path, named)
-    if first and (lower := _second_header(header, below, picture)):
-        header, keys, first = lower, [header_key(cell) for cell in lower], 2
+    if any(header) and (lower := second_header(header, below, picture)):
+        header, keys, first = lower, [header_key(cell) for cell in lower], first + 1
         below = [column[1:] for column in below]
+    below, units = without_units(below, picture, is_picture)
+    first += units
     unknown = next((i for i, key in enumerate(keys) if key in UNKNOWN), None)
-    boxes, have_sizes = _find_boxes(below, keys, bool(first), taken={picture, split, unknown})
-    names = [*enumerate(below[picture][:_SAMPLE])]
-    folders = (i for i, key in enumerate(keys) if key in FOLDERS and i != picture)
-    folder = next((i for i in folders if any(is_picture(f"{below[i][k]}/{name}") for k, name in names)), None)
+    boxes, have_sizes = _find_boxes(below, keys, any(header), taken={picture, split, unknown})
+    folder = _folder_column(below, keys, picture, is_picture)
     taken = {picture, split, unknown, *boxes}
     rest = [i for i, cells in enumerate(below) if i not in taken and any(cells)]
-    labels, classes = _label_columns(rest, below, header, keys, path, named)
+    answers = find_answers({i: below[i] for i in rest if keys[i] not in LABELS and not is_about(header[i])})
+    plain = [in_words(cells, answers.get(i, {})) for i, cells in enumerate(below)]
+    labels, classes, of_scores, note = _label_columns(rest, plain, header, keys, path, named)
+    answers |= of_scores
+    labels += _labels_without_header(labels, below, header)
+    labels, asked = _questions(labels, rest, below, header)
     denying = (i for i in rest if keys[i] in CONFIRMED and i not in (*labels, *classes) and _denies(below[i]))
     confirmed = next(denying, None) if len(labels) == 1 else None
+    confirmed = asked if confirmed is None else confirmed
+    skipped = [", ".join(filter(None, row.cells)) for row in rows[first - units : first]]
+    told = (
+        f"below the header, {shortened([*map(repr, skipped)], 2)} is left out as no picture" if units else ""
+    )
     left_out = [i for i in rest if i not in (*labels, *classes, confirmed, folder)]
     return Columns(
-        first=titles + first,
+        first=first,
         header=header,
         picture=picture,
         folder=folder,
@@ -148,6 +151,8 @@ def find_columns(
         boxes=boxes,
         boxes_have_sizes=have_sizes,
         left_out=tuple(left_out),
+        answers={i: found for i, found in answers.items() if i in classes},
+        notes=tuple(filter(None, (note, told))),
     )
 
 
@@ -159,31 +164,24 @@ def names_file_and_labels(header: Sequence[str]) -> bool:
     return keys[0] in PICTURE and keys[1] in LABELS and all(key in UNKNOWN for key in keys[2:])
 
 
-def _count_titles(rows: Sequence[SheetRow], is_picture: Callable[[str], bool]) -> int:
-    """How many rows are above the header: with names of both kinds in it, else below rows of a single cell.
-
-    Most rows have more cells than a title such as "Inventory 2024".
-    """
-    filled = [[cell for cell in row.cells if cell] for row in rows]
-    for above, row in enumerate(rows[:5]):
-        if {*map(header_key, row.cells)} & {*PIVOT}:  # above the header of a pivot table of Excel
-            return above + 1
-    for above, keys in enumerate({*map(header_key, row.cells)} for row in rows[:_PREAMBLE]):
-        if keys & {*PICTURE} and keys & {*LABELS}:
-            return 0 if any(is_picture(cell) for cells in filled[:above] for cell in cells) else above
-    data = next((i for i, cells in enumerate(filled[:_PREAMBLE]) if any(map(is_picture, cells))), 0)
-    if data > 1 and len(filled[data - 1]) > max(map(len, filled[: data - 1])):
-        return data - 1  # the header is above the first picture, below titles of several cells
-    if 2 * sum(len(cells) > 1 for cells in filled) < len(rows):
-        return 0
-    for above, (first, *others) in enumerate(filled):
-        if others or header_key(first) in PICTURE or is_file_name(first) or is_picture(first):
-            return above
-    return 0
+def _folder_column(
+    below: Sequence[Sequence[str]], keys: Sequence[str], picture: int, is_picture: Callable[[str], int]
+) -> int | None:
+    """The column with the folders of the names: one with such a header, or that tells equal names apart."""
+    names = [*enumerate(below[picture][:_SAMPLE])]
+    several = [(k, name) for k, name in names if is_picture(name) > 1]
+    for i, key in enumerate(keys):
+        if i == picture:
+            continue
+        if key in FOLDERS and any(is_picture(f"{below[i][k]}/{name}") for k, name in names):
+            return i
+        if several and all(is_picture(f"{below[i][k]}/{name}") == 1 for k, name in several):
+            return i
+    return None
 
 
 def _find_pictures(
-    below: Sequence[Sequence[str]], keys: Sequence[str], split: int, is_picture: Callable[[str], bool]
+    below: Sequence[Sequence[str]], keys: Sequence[str], split: int, is_picture: Callable[[str], int]
 ) -> int | None:
     """The column whose cells mostly name pictures; of several, the one with the most specific header."""
     best: list[tuple[int, int, float, int]] = []
@@ -192,7 +190,7 @@ def _find_pictures(
         some = filled[:: max(1, len(filled) // _SAMPLE)]
         if not some or column == split:
             continue
-        share = sum(map(is_picture, some)) / len(some)
+        share = sum(map(bool, map(is_picture, some))) / len(some)
         names = sum(map(is_file_name, some)) / len(some)
         rank = -PICTURE.index(keys[column]) if keys[column] in PICTURE else -len(PICTURE)
         known = rank > -len(PICTURE)
@@ -232,13 +230,18 @@ def _picture_column(
     header: Sequence[str],
     keys: Sequence[str],
     split: int,
-    is_picture: Callable[[str], bool],
+    is_picture: Callable[[str], int],
     path: Path,
     named: NamedColumns,
 ) -> int:
     if named.picture:
         return _column(named.picture, header, below, path)[0]
     if (found := _find_pictures(below, keys, split, is_picture)) is None:
+        telling = {*PICTURE} - {"id", "name", "url", "path", "label"}
+        words = [i for i, cell in enumerate(header) if words_of(cell) & telling and any(below[i])]
+        words += [i for i, cells in enumerate(below) if is_index(cells, header[i])]
+        if words:  # names that lack a part that all pictures have
+            return words[0]
         raise DataError(
             f"{path}: none of its columns names pictures ({_shown(header, below)}); if one does, name it, as "
             f"in --image-column {shlex.quote(_name(0, header))}"
@@ -253,17 +256,26 @@ def _label_columns(
     keys: Sequence[str],
     path: Path,
     named: NamedColumns,
-) -> tuple[list[int], list[int]]:
-    """The columns of class names, and the columns of one class each."""
+) -> tuple[list[int], list[int], dict[int, dict[str, str]], str]:
+    """The columns of class names, those of one class each, the answers in scores, and a note on them."""
     if named.labels:
         own = [i for name in named.labels for i in _column(name, header, below, path)]
-        if len(own) > 1:
-            _refuse_scores(own, header, below, path)
         classes = [i for i in own if is_class(below[i], keys[i])]
-        return [i for i in own if i not in classes], classes
+        scored = [i for i in own if i not in classes and keys[i] not in LABELS and are_scores(below[i])]
+        answers, note = answers_of_scores({i: below[i] for i in scored})
+        if scored and not answers and len(own) > 1:
+            _refuse_scores(own, header, below, path)
+        classes += [i for i in scored if answers]
+        return [i for i in own if i not in classes], classes, answers, note
     labels, classes, candidates = find_label_columns(rest, below, header, keys)
+    scored = [i for i in rest if i not in classes and header[i] and not is_about(header[i])]
+    scored = [i for i in scored if are_scores(below[i])]
+    if not labels and not candidates and len(scored) > max(1, len(classes)):
+        answers, note = answers_of_scores({i: below[i] for i in sorted([*scored, *classes])})
+        if answers:
+            return [], [*answers], answers, note
     if labels or classes:
-        return labels, classes
+        return labels, classes, {}, ""
     if not candidates:
         _refuse_scores([i for i in rest if not is_about(header[i])], header, below, path)
     columns = _shown(header, below)
@@ -273,6 +285,8 @@ def _label_columns(
             "for two of them, or one for each class, with 0 and 1, or x and nothing; --label-column HEADER "
             "names one that was not recognized"
         )
+    if len(last := [i for i in candidates if words_of(header[i]) & CORRECTED]) == 1:
+        return last, [], {}, f"of {', '.join(header[i] for i in candidates[:4])}, {header[last[0]]!r} is read"
     may = " or ".join(repr(_name(i, header)) for i in candidates[:4])
     example = shlex.quote(_name(candidates[0], header))
     raise DataError(
@@ -309,17 +323,31 @@ def _name(column: int, header: Sequence[str]) -> str:
     return header[column] or str(column + 1)
 
 
-def _second_header(
-    header: Sequence[str], below: Sequence[Sequence[str]], picture: int
-) -> tuple[str, ...] | None:
-    """The header where a second row names the classes, below a cell such as "Defects" that spans them."""
-    second = [column[0] if column else "" for column in below]
-    spanned = [i for i, cell in enumerate(second) if cell]
-    if second[picture] or not spanned or any(flag(second[i]) is not None for i in spanned):
-        return None
-    if not all(are_flags(below[i][1:]) for i in spanned):
-        return None
-    return tuple(low or high for low, high in zip(second, header, strict=True))
+def _labels_without_header(
+    labels: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str]
+) -> list[int]:
+    """The columns without a header beside that of labels that have some of them, as in `a.jpg,cat,dog`."""
+    if len(labels) != 1 or not header[labels[0]]:
+        return []
+    known = {cell for cell in below[labels[0]] if cell}
+    found = []
+    for i in range(labels[0] + 1, len(header)):
+        filled = [cell for cell in below[i] if cell]
+        if header[i] or not filled or 2 * sum(cell in known for cell in filled) < len(filled):
+            break
+        found.append(i)
+    return found
+
+
+def _questions(
+    labels: list[int], rest: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str]
+) -> tuple[list[int], int | None]:
+    """The column of classes where that of labels has yes and no alone, and is beside one of questions."""
+    answers = {cell.casefold() for i in labels for cell in below[i] if cell}
+    if len(labels) != 1 or not answers <= YES | NO or all(map(str.isdecimal, answers)):
+        return labels, None
+    asked = [i for i in rest if i not in labels and are_repeated_words(below[i]) and not is_about(header[i])]
+    return (asked, labels[0]) if len(asked) == 1 else (labels, None)
 
 
 def _denies(cells: Sequence[str]) -> bool:

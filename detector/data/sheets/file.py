@@ -5,31 +5,42 @@ what the columns mean. Tables of a run, which `detector init` writes, are read b
 which is strict.
 """
 
-import codecs
 import csv
-import importlib.util
 import io
 import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import date
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from detector.data.pictures import IMAGE_SUFFIXES
-from detector.utils.errors import DataError, MissingPackage, counted, shortened
-from detector.utils.files import reading
+import yaml
 
-SHEET_SUFFIXES = (".csv", ".tsv", ".xlsx", ".txt")
+from detector.data.pictures import IMAGE_SUFFIXES
+from detector.data.sheets.decoding import decode
+from detector.data.sheets.html_tables import read_html
+from detector.data.sheets.records import records_of, records_of_cvat
+from detector.data.sheets.workbook import read_workbook
+from detector.utils.errors import DataError, counted, shortened
+from detector.utils.files import reading
+from detector.utils.xml import parse_xml
+
+RECORDS = (".json", ".xml", ".jsonl", ".manifest", ".yaml", ".yml")
+_WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".ods")
+SHEET_SUFFIXES = (".csv", ".tsv", ".txt", ".md", ".html", ".htm", ".xls", ".numbers", *_WORKBOOKS)
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[;,\t|]*\r?$', re.IGNORECASE)  # Excel's, before all others
+_OLD_EXCEL, _ZIP = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04"  # how such files begin
+_HTML = re.compile(r"\s*<(?:!doctype html|html|table|body|div)\b", re.IGNORECASE)
 _SEPARATORS = "\t,;|"
 _LIMIT = 2**30  # bytes
 _SAMPLE = 200  # rows from which the separator is found
-_PICTURE_FIRST = re.compile(
-    rf"\s*(.+?(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))}))\s+(.*?)\s*", re.IGNORECASE
-)
+_NO_WIDTH = dict.fromkeys(map(ord, "\u200b\u200c\u200e\u200f\u2060\ufeff"))
+_SUFFIX = f"(?:{'|'.join(map(re.escape, IMAGE_SUFFIXES))})"
+_ARROW = r"\s*(?:->|=>|\u2192|[:=])\s*|\s+[-\u2013]\s+"  # between a picture and its labels
+_PICTURE_FIRST = re.compile(rf"\s*(.+?{_SUFFIX})(?:{_ARROW}|\s+)(.*?)\s*", re.IGNORECASE)
+_PICTURE_BEFORE = re.compile(rf"\s*(.+?{_SUFFIX})(?:{_ARROW})(.*?)\s*", re.IGNORECASE)
+_PICTURE_LAST = re.compile(rf"\s*(.*?[^\W\d]\S*)(?:{_ARROW}|\s+)(\S+{_SUFFIX})\s*", re.IGNORECASE)
 
 
 class SheetRow(NamedTuple):
@@ -39,55 +50,38 @@ class SheetRow(NamedTuple):
     cells: tuple[str, ...]  # without blanks around them
 
 
-def read_sheet(path: Path) -> list[SheetRow]:
+def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) -> list[SheetRow]:
     """The rows of a spreadsheet.
+
+    Args:
+        is_picture: how many pictures a cell may name, to find the sheet of a workbook.
 
     Raises:
         FileNotFoundError, OSError: there is none, or it cannot be read.
-        DataError: it is not text, has no row, or is an old or damaged file of Excel.
-        MissingPackage: it is a file of Excel, and openpyxl is not installed.
+        DataError: it is not text, has no row, or is a damaged workbook or one of Numbers.
     """
-    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
+    with reading(path, "table"):
+        size = path.stat().st_size
+        if size > _LIMIT:
+            raise DataError(f"table {path} has {size} bytes, expected at most {_LIMIT}")
+        with open(path, "rb") as file:
+            start = file.read(8)
+    if path.suffix.lower() == ".numbers":
         raise DataError(
             f"{path} is a spreadsheet of a format that is not read: save it as CSV UTF-8 or .xlsx"
         )
-    if path.suffix.lower() in (".xlsx", ".xlsm"):
-        rows = _read_excel(path)
-    elif path.suffix.lower() == ".json":
-        rows = json_rows(path) or []
+    if path.suffix.lower() in _WORKBOOKS or start.startswith((_ZIP, _OLD_EXCEL)):
+        sheets = {title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()}
+        rows = _choose_sheet(sheets, path, is_picture)
+    elif path.suffix.lower() in RECORDS:
+        rows = record_rows(path) or []
     else:
-        with reading(path, "table"):
-            size = path.stat().st_size
-            if size > _LIMIT:
-                raise DataError(f"table {path} has {size} bytes, expected at most {_LIMIT}")
-            rows = split_rows(_decode(path.read_bytes(), path), path)
+        text = decode(path.read_bytes(), path)
+        tables = _tables_of_html(text) if _HTML.match(text) else {}
+        rows = _choose_sheet(tables, path, is_picture) if tables else split_rows(text, path)
     if not rows:
         raise DataError(f"{path} lists no image")
     return rows
-
-
-def _decode(content: bytes, path: Path, *, warn: bool = True) -> str:
-    """The text of a table: UTF-8, UTF-16 with or without a mark, else Windows-1252, with a warning."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16", errors="replace")
-    start = content[:4000]
-    if b"\0" in start:
-        little = start[1::2].count(0) > start[::2].count(0)
-        return content.decode("utf-16-le" if little else "utf-16-be", errors="replace")
-    try:
-        return content.decode().replace("\ufeff", "")  # a mark before each of several files that were joined
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-    text = content.decode("cp1252", errors="replace")
-    if not warn:
-        return text
-    shown = text.splitlines()[line - 1].strip()[:80]
-    warnings.warn(
-        f"{path} is not UTF-8, and read as Windows-1252, in which Excel writes CSV: line {line} is "
-        f"{shown!r} then; if that is wrong, save it as CSV UTF-8",
-        stacklevel=4,
-    )
-    return text
 
 
 def split_rows(text: str, path: Path) -> list[SheetRow]:
@@ -101,22 +95,55 @@ def split_rows(text: str, path: Path) -> list[SheetRow]:
     if named := SEPARATOR_LINE.match(start):
         text, skipped = others, 1
     separator = named[1] if named else _find_separator(text)
-    if not separator:  # lists such as those of Caffe: a.jpg cat
-        lines = ((number, _PICTURE_FIRST.fullmatch(line)) for number, line in enumerate(text.split("\n"), 1))
-        if pairs := [SheetRow(number + skipped, (pair[1], pair[2])) for number, pair in lines if pair]:
-            return _with_flags(pairs, text, path)
+    if not named and (rows := _lines_of_text(text, path, separator)):
+        return rows
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=separator or ",", skipinitialspace=True, strict=True
     )
     rows, line = [], 1 + skipped
     try:
         for cells in reader:
-            if any(stripped := tuple(cell.strip() for cell in cells)):
+            if any(stripped := tuple(map(_stripped, cells))):
                 rows.append(SheetRow(line, stripped))
             line = reader.line_num + 1 + skipped
     except csv.Error as error:
         raise DataError(f"{path}, line {line}: not CSV: {error}") from None
     return rows
+
+
+def _lines_of_text(text: str, path: Path, separator: str) -> list[SheetRow]:
+    """The rows of columns of fixed width, or of lists such as those of Caffe: `a.jpg cat`, `a.jpg: cat`."""
+    lines = [(number, line.rstrip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not separator and (rows := _fixed_width(lines)):
+        return rows
+    forms = (_PICTURE_FIRST, _PICTURE_LAST) if not separator else (_PICTURE_BEFORE,)
+    for form in forms:
+        found = [(number, form.fullmatch(line)) for number, line in lines]
+        pairs = [SheetRow(number, (pair[1], pair[2])) for number, pair in found if pair]
+        least = 0.0 if form is _PICTURE_FIRST else 0.9  # of the lines
+        if pairs and len(pairs) >= least * len(lines):
+            return _with_flags(pairs, text, path) if form is _PICTURE_FIRST else pairs
+    return []
+
+
+def _fixed_width(lines: Sequence[tuple[int, str]]) -> list[SheetRow]:
+    """The rows of a table with blanks up to the next column, below a header with two or more between."""
+    if len(lines) < 2:
+        return []
+    lines = [(number, line.expandtabs()) for number, line in lines]
+    starts = [word.start() for word in re.finditer(r"(?:^|(?<=  ))\S", lines[0][1])]
+    if len(starts) < 2 or any(line[start - 1 : start].strip() for _, line in lines for start in starts[1:]):
+        return []
+    ends = [*starts[1:], None]
+    return [
+        SheetRow(number, tuple(line[a:b].strip() for a, b in zip(starts, ends, strict=True)))
+        for number, line in lines
+    ]
+
+
+def _stripped(cell: str) -> str:
+    """A cell without blanks around it and signs without width."""
+    return cell.translate(_NO_WIDTH).strip()
 
 
 def _with_flags(pairs: list[SheetRow], text: str, path: Path) -> list[SheetRow]:
@@ -144,28 +171,36 @@ def _with_flags(pairs: list[SheetRow], text: str, path: Path) -> list[SheetRow]:
     return [SheetRow(max(1, pairs[0].line - 1), ("file", *names)), *rows]
 
 
-def json_rows(path: Path) -> list[SheetRow] | None:
-    """The rows of a JSON list of objects, or of an object of labels by picture; None: it is neither.
+def record_rows(path: Path) -> list[SheetRow] | None:
+    """The rows of a file of JSON, JSON lines or YAML; None: it has no records of tags, or a format of boxes.
 
-    Values are texts, numbers or lists of these; files of labeling tools have objects in objects.
+    Objects and lists in objects are cells of JSON.
     """
+    if path.suffix.lower() == ".xml":
+        records = records_of_cvat(parse_xml(path, "annotations"))
+        return _rows_of_records(records) if records else None
     with reading(path, "file of labels"):
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    if isinstance(content, dict) and content and all(map(_is_name, content)):
-        content = [{"file": name, "labels": value} for name, value in content.items()]
-    if not isinstance(content, list) or not content or not all(isinstance(entry, dict) for entry in content):
-        return None
-    values = [value for entry in content for value in entry.values()]
-    inner = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    if any(isinstance(item, dict | list) for item in inner):
-        return None
-    header = [*dict.fromkeys(key for entry in content for key in entry)]
-    rows = [tuple(_text_of_json(entry.get(key)) for key in header) for entry in content]
-    return [SheetRow(number, cells) for number, cells in enumerate([tuple(header), *rows])]
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() in (".yaml", ".yml"):
+            content = yaml.safe_load(text)
+        elif path.suffix.lower() in (".jsonl", ".manifest"):
+            content = [json.loads(line) for line in text.split("\n") if line.strip()]
+        else:
+            content = json.loads(text)
+    records = records_of(content, lambda name: isinstance(name, str) and is_name(name))
+    return _rows_of_records(records) if records else None
+
+
+def _rows_of_records(records: Sequence[Mapping[str, object]]) -> list[SheetRow]:
+    header = [*dict.fromkeys(key for record in records for key in record)]
+    rows = [tuple(_text_of_json(record.get(key)) for key in header) for record in records]
+    return [SheetRow(number, cells) for number, cells in enumerate([tuple(map(str, header)), *rows])]
 
 
 def _text_of_json(value: object) -> str:
-    return json.dumps(value) if isinstance(value, list) else _text_of_cell(value)
+    if isinstance(value, dict) and len(value) == 1 and isinstance(only := next(iter(value.values())), str):
+        return only
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else _text_of_cell(value)
 
 
 def _find_separator(text: str) -> str:
@@ -181,7 +216,7 @@ def _find_separator(text: str) -> str:
         except csv.Error:
             return 0, 0, 0
         whole = sum(len(cells) > 1 for cells in rows) / max(1, len(rows))
-        names = sum(any(_is_name(cell) for cell in cells) for cells in rows) / max(1, len(rows))
+        names = sum(any(is_name(cell) for cell in cells) for cells in rows) / max(1, len(rows))
         most = Counter(map(len, rows)).most_common(1)
         alike = most[0][1] / len(rows) if most and most[0][0] > 1 else 0.0
         return round(whole, 1), round(names, 1), alike
@@ -190,59 +225,59 @@ def _find_separator(text: str) -> str:
     return best if fits(best)[0] >= 0.5 else ""
 
 
-def _is_name(cell: str) -> bool:
+def is_name(cell: str) -> bool:
     text = cell.strip().lower()
     return text.endswith(IMAGE_SUFFIXES) and not any(character in text for character in "\t;|")
 
 
-def _read_excel(path: Path) -> list[SheetRow]:
-    """The rows of the first sheet of a workbook that has any."""
-    if importlib.util.find_spec("openpyxl") is None:
-        raise MissingPackage(
-            f"{path} is a file of Excel, which openpyxl reads: pip install 'detector-wsod[excel]', or "
-            "save the sheet as CSV UTF-8 and pass that"
-        )
-    import openpyxl
-
-    with reading(path, "table"):
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        try:
-            sheets = {
-                sheet.title: _rows_of_sheet(sheet.iter_rows(values_only=True)) for sheet in book.worksheets
-            }
-        finally:
-            book.close()
-    filled = [title for title, rows in sheets.items() if rows]
-    if len(filled) > 1:
-        warnings.warn(
-            f"{path} has {counted(len(filled), 'sheet', 'sheets')} with cells, of which the first is read: "
-            f"{filled[0]}, not {shortened(filled[1:], 3)}",
-            stacklevel=4,
-        )
-    return sheets[filled[0]] if filled else []
+def _tables_of_html(text: str) -> dict[str, list[SheetRow]]:
+    return {
+        f"table {number}": [SheetRow(*row) for row in rows] for number, rows in enumerate(read_html(text), 1)
+    }
 
 
-def _rows_of_sheet(values: Iterable[Sequence[object]]) -> list[SheetRow]:
-    rows: list[SheetRow] = []
-    for line, cells in enumerate(values, start=1):
-        if any(texts := tuple(map(_text_of_cell, cells))):
-            rows.append(SheetRow(line, texts))
+def _choose_sheet(
+    sheets: Mapping[str, list[SheetRow]], path: Path, is_picture: Callable[[str], int]
+) -> list[SheetRow]:
+    """The rows of the sheet that names pictures; those of several with the same header, one after another."""
+    filled = {title: rows for title, rows in sheets.items() if rows}
+    named = {
+        title: sum(any(map(is_picture, row.cells)) for row in rows[:_SAMPLE])
+        for title, rows in filled.items()
+    }
+    best = max(named, key=lambda title: named[title], default="")
+    if len(filled) < 2:
+        return filled[best] if filled else []
+    read = [title for title in filled if title == best or named[title]]
+    read = [title for title in read if filled[title][0].cells == filled[best][0].cells]
+    rows = list(filled[read[0]])
+    if len(read) > 1:  # lines are counted on, so that each has a number of its own; a sheet may be a class
+        rows = [SheetRow(row.line, (*row.cells, read[0] if i else "sheet")) for i, row in enumerate(rows)]
+        for title in read[1:]:
+            last = rows[-1].line
+            rows += [SheetRow(row.line + last, (*row.cells, title)) for row in filled[title][1:]]
+    others = [title for title in filled if title not in read]
+    told = [f"not {shortened(others, 3)}"] if others else []
+    warnings.warn(
+        f"{path} has {counted(len(filled), 'sheet', 'sheets')} with cells, of which "
+        f"{', '.join([shortened(read, 3), *told])} {'are' if len(read) > 1 else 'is'} read",
+        stacklevel=4,
+    )
     return rows
 
 
 def _text_of_cell(value: object) -> str:
-    """What a person sees in the cell, or nearly: Excel has all numbers as floats."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return value.isoformat() if isinstance(value, date) else str(value).strip()
+    return str(value).strip()
 
 
 def is_sheet_of_pictures(path: Path) -> bool:
     """Whether most lines of a text have the name of a picture and something else."""
     rows = _first_rows(path)
-    named = sum(len(row.cells) > 1 and any(map(_is_name, row.cells)) for row in rows)
+    named = sum(len(row.cells) > 1 and any(map(is_name, row.cells)) for row in rows)
     return 0 < named >= 0.8 * len(rows)
 
 
@@ -253,7 +288,7 @@ def has_columns(path: Path) -> bool:
 
 def _first_rows(path: Path) -> list[SheetRow]:
     with open(path, "rb") as file:
-        start = _decode(file.read(20_000), path, warn=False)
+        start = decode(file.read(20_000), path, warn=False)
     try:
         return split_rows(start, path)
     except DataError:

@@ -15,9 +15,12 @@ from detector.data.sheets.cells import (
     marks,
 )
 from detector.data.sheets.words import (
+    CODES,
     LABELS,
     NAMES_OF_SPECIES,
     RANKS,
+    THINGS,
+    VAGUE,
     header_key,
     is_about,
     is_no_class,
@@ -43,19 +46,25 @@ def find_label_columns(
     if len(own) > 1:  # a column for each choice, as of SurveyMonkey, before the `Response` to other questions
         return [], [i for i in flags if i in own or not is_about(header[i])], []
     texts = [i for i in rest if i not in flags and not is_index(below[i], header[i])]
-    if known := [i for i in texts if base(i) in LABELS]:
+    known = [i for i in texts if base(i) in LABELS] or [
+        i for i in texts if _names_labels(header[i]) and are_repeated_words(below[i])
+    ]
+    if any(base(i) not in LABELS for i in known):
+        known = [i for i in known if not words_of(header[i]) & CODES] or known
+        known = known if len({base(i) for i in known}) == 1 else []
+    if known:
         # Of label and class_id the one with words counts.
         words = [i for i in known if not are_numbers(below[i])] or known
         if RANKS & {*keys}:
             words = [i for i in words if keys[i] in NAMES_OF_SPECIES] or words
-        best = min(map(base, words), key=LABELS.index)
+        best = min(map(base, words), key=lambda name: LABELS.index(name) if name in LABELS else 0)
         return [i for i in words if base(i) == best], [], []
     about = [i for i in texts if not (are_numbers(below[i]) or (header[i] and are_scores(below[i])))]
     words = [i for i in about if not is_about(header[i]) and not are_alike(below[i])]
     words = words or [i for i in about if are_tags(below[i]) or not header[i]]
     tags = [i for i in words if are_tags(below[i])]
     codes = [i for i in rest if header[i] and not is_about(header[i]) and are_scores(below[i])]
-    if len(codes) > 1 and not tags and not flags:
+    if len(codes) > 1 and not flags and not any(i in tags or are_repeated_words(below[i]) for i in words):
         return [], [], []
     if len(flags) == 1 and keys[flags[0]] in LABELS:
         return flags, [], []  # 0 and 1 are the names of two classes
@@ -66,17 +75,25 @@ def find_label_columns(
     )
     if (flags or len(counts) > 1) and classes and not alone:
         return [], classes, []
-    if not any(header):
-        return words or texts, [], []
+    if not any(header):  # columns of labels have some of the same
+        first = {*map(str.strip, re.split(r"[,;|]", ",".join(below[(words or texts or rest)[0]])))}
+        return [i for i in words or texts if first & {*below[i]} - {""}] or words or texts, [], []
     # Of remarks, dates and classes only the last are words that come again and again.
     again = [i for i in words if i in tags or are_repeated_words(below[i])]
-    told = [i for i in again if words_of(header[i]) & {*LABELS}]
-    for each in (words, told, tags, again):
+    told = [i for i in again if _names_labels(header[i])]
+    things = [i for i in again if words_of(header[i]) & THINGS]
+    for each in (words, told, tags, again, things):
         if len({base(i) for i in each}) == 1:
             return each, [], []
     if len(texts) == 1 and texts[0] not in codes:
         return texts, [], []
     return [], [], again or [i for i in words if _may_be_classes(below[i])]
+
+
+def _names_labels(header: str) -> bool:
+    """Whether one of the words of a header says that its cells are labels: `question__species`."""
+    words = words_of(header)
+    return bool(words & ({*LABELS} - VAGUE)) and not is_about(" ".join(words - {"name", "names", "id"}))
 
 
 def is_class(cells: Sequence[str], its_key: str) -> bool:

@@ -9,24 +9,37 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import combinations
 
-from detector.data.sheets.words import SCORES, header_key
-from detector.utils.errors import DataError, counted
+from detector.data.sheets.words import LABELS, SCORES, header_key
+from detector.utils.errors import counted
 
 _NOTHING = {"", "nan", "null", "n/a", "na", "<na>", "\\n", "-", "[]", "{}", "()"}  # a cell of no label
 _LISTS = ("[]", "{}", "()")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _MARK = re.compile(r"^(?:[-*•·▪]\s+|#(?=[^\W\d]))")  # before each line of a list; of a hashtag
 _SURE = 0.5  # a number beside a class from which a picture shows it
-_OWN_NAMES = ("title", "label", "class", "category", "name", "value")  # keys of a label in an object
+_OWN_NAMES = (
+    "displayname",
+    "title",
+    "label",
+    "class",
+    "category",
+    "name",
+    "value",
+)  # keys of a label in an object
+# Keys of objects that hold those of labels, in exports of Zooniverse, Label Studio and Labelbox.
+_INSIDE = ("choice", "classifications", "answers", "answer", "result", "annotations", "region_attributes")
 _NUMPY_LIST = re.compile(r"""['"]\s+['"]""")
 _MOST_COMPARED = 200  # classes, each with each other
 _MOST_PAIRS = 3  # of classes that are nearly alike that a note shows
 _MOSTLY = 0.9  # of the names of a column that end in a score
 _SCORED = re.compile(  # apple:0.93, apple=1, apple (0.93), apple 93 %
-    r"(.*[^\W\d].*?)(?:\s*[:=]\s*[01]|(?:\s*[:=]\s*|\s+|\s*\()(?:[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?)"
+    r"(.*[^\W\d].*?)(?:\s*[:=]\s*(?=[01]$)|\s*[:=]\s*|\s+|\s*\()((?<=[:=])[01]|(?<=[:=] )[01]|"
+    r"[01]?[.,]\d+|\d+(?:[.,]\d+)?\s*%)\)?"
 )
 _COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX\u00d7]\s+(\D.*)")  # 2x cat
-_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\))")  # cat x2, cat (2)
+_COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\)|\s*[:=]\s*(\d{1,3}))")
+# cat x2, cat (2), cat: 2; before a name only where all names have it: 2 cats
+_NUMBER_BEFORE = re.compile(r"(\d{1,3})\s+(\D.*)")
 _KEY = re.compile(r"""["'](\w+)["']\s*:""")
 
 
@@ -49,6 +62,7 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
         ("/", True),
         ("+", True),
         ("&", True),
+        ("-", True),
         (" und ", True),
         (" and ", True),
         *blank,
@@ -82,17 +96,27 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
     return [[name for text in names if (name := _clean(text))] for names in split], notes
 
 
-def refuse_scores(names: Collection[str], title: str) -> None:
-    """Raise a DataError where different numbers between 0 and 1, or in percent, follow the same names.
+def without_scores(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+    """The names without scores where these differ for the same names, as in `cat:0.93, dog:0.05`; and a note.
 
-    Those of one name alone, such as `milk 1.5%` and `milk 3.5%`, may tell classes apart.
+    Names with less than 0.5 are left out. Numbers of one name alone, as in `milk 1.5%` and `milk 3.5%`, may
+    tell classes apart.
     """
-    scored = {name: match[1] for name in {*names} if (match := _SCORED.fullmatch(name))}
-    if 1 < len({*scored.values()}) < len(scored) and len(scored) >= _MOSTLY * len({*names}):
-        raise DataError(
-            f"{title} has scores in its names, such as {min(scored)!r} and {max(scored)!r}: leave the "
-            "classes that a picture does not show out, and the numbers of the others"
-        )
+    scored = {name: match for cell in split for name in cell if (match := _SCORED.fullmatch(name))}
+    names = {name for cell in split for name in cell}
+    if not 1 < len({match[1] for match in scored.values()}) < len(scored) >= _MOSTLY * len(names):
+        return [[*cell] for cell in split], []
+    kept = {name: match[1].strip() for name, match in scored.items() if _score(match[2]) >= _SURE}
+    plain = names - scored.keys()
+    return [[kept.get(name, name) for name in cell if name in kept or name in plain] for cell in split], [
+        f"scores behind names, as in {min(scored)!r}: from {_SURE} or {_SURE:.0%} on, a picture shows the "
+        "class"
+    ]
+
+
+def _score(text: str) -> float:
+    found = float(text.rstrip(" %").replace(",", "."))
+    return found / 100 if text.endswith("%") else found
 
 
 def without_counts(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
@@ -101,19 +125,33 @@ def without_counts(split: Sequence[Sequence[str]]) -> tuple[list[list[str]], lis
     A number behind a name, as in `BMW x5`, is a count only if one of these names is alone as well, or has 1.
     """
     names = {name for cell in split for name in cell}
-    before = {name: match[2] for name in names if (match := _COUNTED_BEFORE.fullmatch(name))}
-    after = {name: match for name in names if (match := _COUNTED_AFTER.fullmatch(name))}
-    plain = {name.casefold() for name in (names - after.keys()) | {*before.values()}}
-    if any(match[1].casefold() in plain or match[2] == "1" for match in after.values()):
-        before |= {name: match[1] for name, match in after.items()}
+    all_before = [_NUMBER_BEFORE.fullmatch(name) for name in names]
+    form = (
+        _NUMBER_BEFORE
+        if len({match[1] for match in all_before if match}) > 1 and all(all_before)
+        else _COUNTED_BEFORE
+    )
+    before = {name: (match[2], match[1]) for name in names if (match := form.fullmatch(name))}
+    found = ((name, _COUNTED_AFTER.fullmatch(name)) for name in names)
+    after = {name: (match[1], match[match.lastindex or 2]) for name, match in found if match}
+    plain = {name.casefold() for name in (names - after.keys()) | {name for name, _ in before.values()}}
+    if any(name.casefold() in plain or count == "1" for name, count in after.values()):
+        before |= after
     if not before:
         return [[*cell] for cell in split], []
+    known = {name for name, _ in before.values()}
     example = min(before)
     note = (
         f"numbers such as that of {example!r} are taken for counts of objects: the class is "
-        f"{before[example]!r} ({counted(len(before), 'name', 'names')})"
+        f"{before[example][0]!r} ({counted(len(before), 'name', 'names')})"
     )
-    return [[*dict.fromkeys(before.get(name, name) for name in cell)] for cell in split], [note]
+
+    def class_of(name: str) -> str:
+        label = before.get(name, (name, ""))[0]
+        return label[:-1] if form is _NUMBER_BEFORE and label[-1:] == "s" and label[:-1] in known else label
+
+    none = {name for name, (_, count) in before.items() if int(count) == 0}
+    return [[*dict.fromkeys(class_of(name) for name in cell if name not in none)] for cell in split], [note]
 
 
 def is_list(cell: str) -> bool:
@@ -145,7 +183,13 @@ def _strings(value: object) -> Iterable[str]:
         low = any(isinstance(x, int | float) and (x / 100 if x > 1 else x) < _SURE for x in scores)
         if low and _own_keys(value):
             return
+        inside = [value[key] for key in _INSIDE if isinstance(value.get(key), str | list | dict)]
+        if inside:
+            yield from _strings(next(filter(None, inside), ""))
+            return
         named = [entry for key, entry in value.items() if str(key).endswith(("labels", "choices"))]
+        if not named and isinstance(value.get("value"), list | dict):
+            named = [value["value"]]
         named = named or [value[key] for key in _own_keys(value)][:1]
         if not named and all(isinstance(entry, bool | int | float) for entry in value.values()):
             yield from (str(key) for key, entry in value.items() if entry >= _SURE)
@@ -161,7 +205,9 @@ def _strings(value: object) -> Iterable[str]:
 def _own_keys(value: dict[object, object]) -> list[object]:
     """The keys with the name of a label in its object, the best first: `Name` of Rekognition, too."""
     keys = {str(key).casefold(): key for key, entry in value.items() if isinstance(entry, str)}
-    return [keys[name] for name in _OWN_NAMES if name in keys]
+    own = [keys[name] for name in _OWN_NAMES if name in keys]
+    of_labels = {key: LABELS.index(name) for name, key in keys.items() if name in LABELS}
+    return own or sorted(of_labels, key=lambda key: of_labels[key])
 
 
 def _parts(name: str, separator: str) -> list[str]:
@@ -173,6 +219,10 @@ def _is_separator(
 ) -> bool:
     if strict:
         return all({*words} <= {*alone} for words in parts.values())
+    if any(part.isdecimal() for words in parts.values() for part in words) and not all(
+        part.isdecimal() for words in parts.values() for part in words
+    ):
+        return False  # Anas crecca Linnaeus, 1758
     uses = Counter(part for words in parts.values() for part in {*words})
     shared = any(count > 1 or part in alone for part, count in uses.items() if part)
     return shared or several or len(parts) == 1

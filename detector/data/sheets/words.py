@@ -1,7 +1,11 @@
 """Words in the headers and cells of spreadsheets, in the languages in which people write them."""
 
+# ruff: noqa: RUF001
+
 import re
 import unicodedata
+from collections.abc import Collection
+from itertools import permutations
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -15,14 +19,18 @@ PICTURE = _words("""
     imageid imgid id bild bilddatei bildname bildpfad datei dateiname dateipfad pfad foto aufnahme
     rowlabels zeilenbeschriftungen fichier nomfichier nomdufichier chemin imagen archivo ruta nombre
     imagem arquivo caminho immagine nomefile файл имяфайла изображение путь имя 图片 图像 文件
-    文件名 路径 圖片 画像 画像名 ファイル ファイル名 이미지 파일 파일명
+    文件名 路径 圖片 画像 画像名 ファイル ファイル名 이미지 파일 파일명 plik zdjęcie soubor snímek obrázek
+    dosya resim fájl fájlnév kép tiedosto kuva bestand bestandsnaam afbeelding filnamn fil bilde filnavn
+    billede зображення fotografie fotoğraf
 """)
 LABELS = _words("""
     labels label tags tag classes class classname classnames labelname labelnames category categories
     categoryname annotation annotations choice choices findinglabels regionattributes target targets
     object objects species breed defect defects scientificname commonname taxon taxonname answer answers
     antwort antworten response keywords keyword stichwort stichworte diagnosis type finding findings
-    classid labelid categoryid klasse klassen kategorie kategorien fehler fehlerart defekt defekte
+    dx truth groundtruth gt truelabel trueclass actual regions classificationannotation
+    classificationannotations classid labelid categoryid klasse klassen kategorie kategorien fehler
+    fehlerart defekt defekte
     merkmale schlagwort schlagworte schlagwörter etikett etiketten beschriftung classe étiquette
     étiquettes etiquette catégorie catégories défaut défauts clase clases etiqueta etiquetas categoría
     categoria categorías categorias defecto defectos classi etichetta etichette difetto difetti rótulo
@@ -31,7 +39,10 @@ LABELS = _words("""
     fehlerklasse fehlertyp fault faults faultcode faultcodes faulttype errorcode defectcode defectcodes
     defecttype defectclass codedefaut codedéfaut codigodefecto códigodefecto дефект
     标签 标记 类别 類別 分类 缺陷
-    ラベル クラス 分類 タグ 라벨 레이블 클래스 분류 태그
+    ラベル クラス 分類 カテゴリ カテゴリー タグ 種類 欠陥 라벨 레이블 클래스 분류 태그
+    etykieta etykiety klasa gatunek štítek štítky třída druh etiket etiketler sınıf tür kategori címke
+    címkék osztály faj kategória luokka laji tunniste klass etikett tagg merke мітка вид loài kelas befund
+    befunde
 """)
 # Labels that say that a picture shows no class, as `header_key` writes them.
 NOTHING = {
@@ -41,19 +52,39 @@ NOTHING = {
     keinesdavon keinsdavon keintier noanimal noanimals nofinding nofindings keinbefund nonedetected
     nothinghere aucun aucune rien
     ninguno ninguna nada nessuno nessuna niente nenhum nenhuma нет ничего 无 没有 なし 없음
-    blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler
+    ob ohnebefund blank background hintergrund nodefect nodefects defectfree fehlerfrei keinfehler empty
+    leer leere vide
+    vacío vacio vuoto vazio ok okay io good gut normal negative negatives negativ
 """)
 }
 # Labels that may say so, or that nobody knows, and may as well be classes.
 DOUBTFUL = {
     *_words("""
-    empty leer leere vide vacío vacio vuoto vazio fond fondo negative
-    negatives negativ other others andere anderes sonstige sonstiges autre autres otro otros altro outro
+    fond fondo other others andere anderes sonstige sonstiges autre autres otro otros altro outro
     unknown unsure unclear unidentified dontknow unbekannt unsicher unklar weißnicht weissnicht inconnu
     unclassified unlabeled unlabelled notlabeled notlabelled tobechecked tocheck todo tbd pending
     unidentifiable unbestimmt
-    ok okay io good gut normal
 """)
+}
+# Of these, those that say that nobody knows.
+NOBODY_KNOWS = DOUBTFUL - {
+    *_words("""
+    fond fondo other others andere anderes sonstige sonstiges autre autres otro otros altro outro
+    """)
+}
+# In headers of labels that replace those of another column.
+CORRECTED = {
+    *_words("""
+    corrected correction korrektur korrigiert final revised new neu neue consensus konsens agreed gold
+    corrigé corregido corretto
+    """)
+}
+# In headers of columns that say who answered.
+RATERS = {
+    *_words("""
+    user username annotator rater worker labeler labeller tagger observer reviewer respondent volunteer
+    expert beobachter prüfer bewerter annotateur
+    """)
 }
 UNKNOWN = ("unknown", "unsure", "unbekannt")
 # Beside a class in each line: whether the picture shows it, as of Open Images, or how many were counted.
@@ -66,6 +97,20 @@ FOLDERS = _words("""
     dossier carpeta cartella pasta
 """)
 # Beside these, `class` is a rank such as Mammalia, and `species` may be the second word of a name.
+# Of LABELS, those that do not count beside other words: dx_type is no list of labels.
+VAGUE = {
+    *_words("type object objects target targets answer answers antwort antworten response actual regions")
+}
+# In headers of numbers or codes of classes, beside which another column may have their names.
+CODES = {*_words("code codes id nr no number nummer kürzel")}
+# Headers that may name what pictures show, where no other does.
+THINGS = {
+    *_words("""
+    animal animals tier tiere plant plants pflanze pflanzen bird birds vogel vögel fish insect insects item
+    items content contents inhalt motiv motive damage schaden schäden mangel mängel thing things disease
+    diseases fruit product part dier dyr djur zvíře zwierzę животное animale animaux animales planta fund
+    """)
+}
 RANKS = {*_words("kingdom phylum order family genus")}
 NAMES_OF_SPECIES = _words("commonname scientificname taxonname vernacularname")
 SCORES = _words("confidence score scores probability prob certainty likelihood konfidenz wahrscheinlichkeit")
@@ -88,14 +133,14 @@ CORNER_AND_SIZE = (
 YES = {
     *_words("""
     1 1.0 x + present vorhanden présent presente ✓ ✔ ✗ true yes y t ja j wahr oui vrai si sí sim да vero
-    checked ☑ ✅ 是
+    checked ☑ ✅ 是 有 はい あり ○ 〇 ◯ ◎ ● 예 있음 tak ano evet igen kyllä так ✘ ✕ ×
 """)
 }
 NO = {
     "",
     *_words("""
     0 0.0 absent fehlt ausente assente abwesend false no n f nein falsch non faux não нет - nan falso
-    unchecked ☐ ❌ 否
+    unchecked ☐ ❌ 否 无 無 いいえ なし 아니오 없음 nie ne hayır nem ei nej nee nei ні
 """),
 }
 MAYBE = {
@@ -104,7 +149,15 @@ MAYBE = {
     "-1",
     "-1.0",
     *_words("maybe unsure uncertain unclear vielleicht unsicher unklar incertain incierto"),
+    *_words("unknown unbekannt inconnu desconocido"),
 }  # -1 is uncertain where there are 0 and 1, too, as in CheXpert
+
+# Crosses say no where other cells of the table have ticks or circles.
+TICKS = {*_words("✓ ✔ ☑ ✅ ○ 〇 ◯ ◎ o")}
+CROSSES = {*_words("✗ ✘ ✕ × x")}
+MISSING = {*_words("na n/a")}  # no where a table has no other no, else unknown
+_NOT = {*_words("not no non nicht kein keine keinen nie не pas sin sem senza niet inte ikke")}
+_OPPOSITES = (("positive", "negative"), ("positiv", "negativ"), ("pos", "neg"), ("p", "n"))
 
 # Words in the header of a column that is about the picture or the work on it, not about what it shows.
 _ABOUT = {
@@ -118,6 +171,9 @@ _ABOUT = {
     lugar gps lat lon lng latitude longitude site city stadt halle room raum source quelle license
     lizenz copyright batch charge linie line los lot schicht shift maschine machine anlage station
     auftrag order serial width height size breite höhe größe status state statut estado note notes
+    sheet wind temp temperature temperatur humidity prediction predicted pred vorhersage weather wetter
+    habitat biotop lebensraum observador autore autor
+    fotoğrafçı szerző kuvaaja 担当者 标注人 작성자 waarnemer
     comment comments kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks
     notiz notizen description beschreibung commentaire comentario priority priorität id
 """)
@@ -127,6 +183,11 @@ _REVIEWED = {*_words("reviewed checked verified validated approved done ok gepr�
 TOTALS = {*_words("total totals grandtotal sum count summe gesamt gesamtergebnis anzahl")}
 _BLANK = ("(blank)", "(leer)", "(vide)", "(en blanco)")  # of a pivot table of Excel: lines without a label
 PIVOT = ("columnlabels", "spaltenbeschriftungen", "étiquettesdecolonnes", "etiquetasdecolumna")
+
+
+def is_nothing(label: str) -> bool:
+    """Whether a label is a word of no class, behind a prefix such as that of `data.nothing_here`, too."""
+    return bool({header_key(label), header_key(label.rpartition(".")[2])} & NOTHING)
 
 
 def allows_several(header: str) -> bool:
@@ -142,7 +203,18 @@ def header_key(text: str) -> str:
 
 
 def words_of(header: str) -> set[str]:
-    return {*re.findall(r"[^\W\d_]+", unicodedata.normalize("NFC", header).casefold())}
+    apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", unicodedata.normalize("NFC", header))  # labelName
+    return {*re.findall(r"[^\W\d_]+", apart.casefold())}
+
+
+def denial(answers: Collection[str]) -> str:
+    """Which of two answers says no, as `not found` beside `found` does; "": neither, or there are not two."""
+    for yes, no in permutations(answers) if len(answers) == 2 else ():
+        if (yes.casefold(), no.casefold()) in _OPPOSITES or (
+            words_of(no) - words_of(yes) <= _NOT and words_of(yes) < words_of(no)
+        ):
+            return no
+    return ""
 
 
 def is_about(header: str) -> bool:

@@ -1,5 +1,6 @@
 """Guesses why names match no picture: a common prefix or suffix, or another folder."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -7,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from detector.data.picture_index import PictureIndex
 from detector.data.pictures import IMAGE_SUFFIXES
 
+_NUMBERED = re.compile(r"(.*?)(\d+)(\D*)")
 _LEAST = 3  # names that a guess has to explain
 _TRIED = 20  # names from which guesses are made
 
@@ -27,6 +29,13 @@ def find_affixes(
     for file in index.files:
         if file not in used:
             files.setdefault(file.stem, []).append(file)
+    if all(map(str.isdecimal, stems)):  # 7 means DSC_0007.jpg if all names of pictures are alike but for it
+        numbered = [(_NUMBERED.fullmatch(file.stem), file) for file in index.files if file not in used]
+        around = {(match[1], match[3]) for match, _ in numbered if match}
+        by_number = {int(match[2]): file for match, file in numbered if match}
+        numbers = [int(stem) for stem in stems]
+        if len(around) == 1 and len(by_number) == len(numbered) and {*numbers} <= by_number.keys():
+            return *around.pop(), [by_number[number] for number in numbers]
     guesses: Counter[tuple[str, str]] = Counter()
     for stem in stems[:_TRIED]:
         for known in files:

@@ -4,9 +4,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from detector.data.sheets.words import NOTHING, header_key
+from detector.data.sheets.words import NOBODY_KNOWS, header_key, is_nothing
 from detector.data.sources.tagged import Tagged
 from detector.utils.errors import DataError, counted, shortened
+
+_CONTRADICTED = 0.2  # share of pictures beside whose `none` another label may be, as people disagree
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +28,10 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         raise DataError(
             f"--no-class {unknown[0]!r}: no picture has this label, but {shortened(sorted(labels))}"
         )
-    classes = {label for picture in tagged if len(picture.labels) > 1 for label in picture.labels}
+    beside = Counter(label for picture in tagged if len(picture.labels) > 1 for label in picture.labels)
+    classes = {label for label, count in beside.items() if count > _CONTRADICTED * labels[label]}
     classes |= {box.label for picture in tagged for box in picture.boxes or ()}
-    nothing = [label for label in labels if label in asked or (_is_nothing(label) and label not in classes)]
+    nothing = [label for label in labels if label in asked or (is_nothing(label) and label not in classes)]
     if labels and len(nothing) == len(labels):
         raise DataError(
             f"the only labels are {shortened(nothing)}, which say that a picture shows no class: give the "
@@ -38,15 +41,21 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         logger.info(
             "%r says that no class is shown, in %s", label, counted(labels[label], "picture", "pictures")
         )
-    return [
+    kept = [
         picture._replace(labels=tuple(label for label in picture.labels if label not in nothing))
         for picture in tagged
     ]
-
-
-def _is_nothing(label: str) -> bool:
-    """Whether a label is a word of no class, behind a prefix such as that of `data.nothing_here`, too."""
-    return bool({header_key(label), header_key(label.rpartition(".")[2])} & NOTHING)
+    unknown = [x for x in labels if header_key(x) in NOBODY_KNOWS and x not in classes and x not in nothing]
+    known = [picture for picture in kept if not {*picture.labels} & {*unknown}]
+    if not known or not any(picture.labels for picture in known):
+        return kept
+    if unknown:
+        logger.info(
+            "%s: nobody knows what is shown, so %s left out; give a class another name",
+            shortened([*map(repr, unknown)], 3),
+            counted(len(kept) - len(known), "picture is", "pictures are"),
+        )
+    return known
 
 
 def _labels_of(name: str, labels: Iterable[str]) -> list[str]:

@@ -1,21 +1,25 @@
 """Reads what each row of a spreadsheet says of its picture; all problems are reported together, by cause."""
 
 import math
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from detector.data.sheets.answers import in_words
 from detector.data.sheets.cells import flag, marks
 from detector.data.sheets.columns import Columns
 from detector.data.sheets.file import SheetRow, columns_of
-from detector.data.sheets.labels import join_spellings, refuse_scores, split_labels, without_counts
-from detector.data.sheets.words import MAYBE, NO, YES, allows_several
+from detector.data.sheets.labels import join_spellings, split_labels, without_counts, without_scores
+from detector.data.sheets.words import LABELS, MAYBE, NO, YES, allows_several, header_key, is_nothing
 from detector.data.sources.splits import split_of_cell
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import check_printable
 
+_BEFORE = re.compile(r"[^\W_]+[_.:](?=.)")
+_CLASS_IS = ("data", "has", "is", "contains", "with")
 _MOST_WORDS, _FEW_TEXTS = 3, 5  # of the name of a class; so many longer ones may be mistakes
 
 
@@ -58,6 +62,7 @@ def read_lines(
     """The content of each row, with labels in their most frequent spelling; tells `notes` with others."""
     cells = columns_of(rows)
     cells += [[""] * len(rows)] * (len(columns.header) - len(cells))  # a header may be longer than all rows
+    cells = [in_words(of_column, columns.answers.get(i, {})) for i, of_column in enumerate(cells)]
     names, unknown, others = _names_of_rows(rows, cells, columns, problems, path)
     counts = Counter(name for classes in [*names, *unknown] for name in classes)
     texts = [name for name in counts if len(name.split()) > _MOST_WORDS]
@@ -107,14 +112,12 @@ def _names_of_rows(
         split, told = split_labels(cells[i], several=several)
         if columns.boxes and len(columns.labels) == 1:  # a line is one box, of one class
             split, told = [[cell] if cell else [] for cell in cells[i]], []
-        refuse_scores([name for part in split for name in part], f"{path}: {columns.title(i)}")
+        split, of_scores = without_scores(split)
         split, of_counts = without_counts(split)
-        notes += [*told, *of_counts]
+        notes += [*told, *of_scores, *of_counts]
         for known, new in zip(names, split, strict=True):
             # pandas prints what a second or third column lacks as None.
             known += [name for name in new if name != "None"] if len(columns.labels) > 1 else new
-    if len(columns.labels) == 1 and not columns.classes:
-        _refuse_merged_cells(cells[columns.labels[0]], columns.title(columns.labels[0]), path)
     if columns.labels and not columns.classes and not columns.boxes:
         empty = sum(not any(cells[i][place] for i in columns.labels) for place in range(len(rows)))
         if empty:
@@ -150,17 +153,6 @@ def _names_of_rows(
     return names, unknown, notes
 
 
-def _refuse_merged_cells(cells: Sequence[str], title: str, path: Path) -> None:
-    """Raise a DataError where each class is in the first of its lines alone, as merged cells are saved."""
-    filled = [cell for cell in cells if cell]
-    if len(filled) > 1 and cells[0] and len({*filled}) == len(filled) and 2 * len(filled) <= len(cells):
-        raise DataError(
-            f"{path}: {title} has each class once, {shortened([*map(repr, filled)], 3)}, and nothing in "
-            f"{counted(len(cells) - len(filled), 'line', 'lines')} between and below, as merged cells are "
-            "saved: fill the class into each of its lines"
-        )
-
-
 def _add_flags(
     rows: Sequence[SheetRow],
     cells: Sequence[Sequence[str]],
@@ -181,9 +173,22 @@ def _add_flags(
             f"numbers such as {example} are taken for counts of objects: from 1 on, a picture shows the class"
         )
     unsure = []
+    if prefix := _prefix([columns.header[i] for i in columns.classes]):
+        notes.append(f"{prefix!r} before the name of each class is left out")
+    nothing = [i for i in columns.classes if counts[i] and is_nothing(columns.header[i])]
+    most = [
+        max((int(cells[i][k]) for i in columns.classes if cells[i][k].isdecimal()), default=0)
+        for k in range(len(rows))
+    ]
+    if nothing:  # nobody counts nothing: these are votes
+        notes[-1:] = [
+            "numbers are taken for votes: a picture shows each class with at least half of the most votes"
+        ]
     for i in columns.classes:
-        name = columns.header[i].rstrip(" ?:")
+        name = columns.header[i].removeprefix(prefix).rstrip(" ?:")
         for place, cell in enumerate(marks(cells[i], name)):
+            if nothing and cell.isdecimal() and 2 * int(cell) < most[place]:
+                continue
             if flag(cell):
                 names[place].append(name)
             elif cell.casefold() in MAYBE - absent:
@@ -201,6 +206,13 @@ def _add_flags(
             "shows the class is taken for unknown"
         )
     return notes
+
+
+def _prefix(names: Sequence[str]) -> str:
+    """What all names begin with, such as `label_` or `data.`, if it says that they are classes."""
+    found = {match[0] for name in names if (match := _BEFORE.match(name))}
+    same = len(found) == 1 and len(names) > 1 and all(map(_BEFORE.match, names))
+    return found.pop() if same and header_key(next(iter(found))) in {*LABELS, *_CLASS_IS} else ""
 
 
 def _some(words: set[str]) -> str:

@@ -7,11 +7,12 @@ import json
 import logging
 import os
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from detector.data.datasets.image_table import picture_name
+from detector.data.datasets.image_table import is_table_of_run, picture_name
+from detector.data.formats import other_tool
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.picture_index import PictureIndex, readings
@@ -22,18 +23,44 @@ from detector.data.sheets.columns import (
     NamedColumns,
     find_columns,
 )
-from detector.data.sheets.doubts import notes_on_numbers, notes_on_others
-from detector.data.sheets.file import SheetRow, read_sheet
-from detector.data.sheets.rows import fill_names, without_remarks, without_sums, without_totals
-from detector.data.sheets.words import header_key
+from detector.data.sheets.doubts import notes_on_others, with_names_of_numbers, without_low_scores
+from detector.data.sheets.file import RECORDS, SHEET_SUFFIXES, SheetRow, read_sheet, record_rows
+from detector.data.sheets.layouts import as_lines
+from detector.data.sheets.rows import (
+    fill_classes,
+    fill_names,
+    with_corrections,
+    with_names_in_objects,
+    without_remarks,
+    without_sums,
+    without_totals,
+)
+from detector.data.sheets.words import LABELS, RATERS, header_key, words_of
 from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, counted, shortened
+from detector.utils.files import reading
 
+_OF_TAGS = ("VIA", "Labelbox", "SageMaker")  # tools whose classes are read, though their boxes are not
 _LEAST_REPEATED = 0.2  # share of pictures with equal lines from which lines are taken for answers of people
 
 logger = logging.getLogger(__name__)
+
+
+def is_sheet(labels: Path | None) -> bool:
+    """Whether labels are a table of any form, or records of tags, whose columns have to be found."""
+    suffix = labels.suffix.lower() if labels else ""
+    if labels is None or suffix in SHEET_SUFFIXES:
+        return labels is not None
+    if suffix not in RECORDS or is_table_of_run(labels):
+        return False
+    if suffix == ".json":
+        with reading(labels, "file of labels"):
+            tool = other_tool(json.loads(labels.read_bytes()))
+        if tool and not tool.startswith(_OF_TAGS):
+            return False
+    return bool(record_rows(labels))
 
 
 def read_sheet_source(
@@ -55,23 +82,18 @@ def read_sheet_source(
     Raises:
         DataError: lists all problems by cause.
     """
-    rows = without_remarks(read_sheet(path))
-    _refuse_regions(rows, path)
     folder, places = pictures.resolve(), places_of_pictures(pictures, path)
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
 
-    def exists(text: str) -> bool:
-        return bool(text) and (_find_exact(text, places) is not None or bool(index.find(text)))
+    def exists(text: str) -> int:
+        if not text:
+            return 0
+        return 1 if _find_exact(text, places) is not None else len(index.find(text))
 
     problems = Problems()
-    columns = find_columns(without_sums(rows), exists, path, named)
-    data, notes = without_totals(rows[columns.first :], columns.header, columns.picture, exists)
-    logger.info("%s: %s", path, columns.describe())
-    rows = _with_folders(data, columns, exists)
-    rows, filled = fill_names(rows, columns.picture, columns.labels)
-    notes += [*filled, *([] if named.labels else notes_on_others(rows, columns))]
-    notes += notes_on_numbers(rows, columns, [path.parent, *places])
+    rows, columns, notes = _rows_and_columns(path, places, exists, named)
     lines = read_lines(rows, columns, path, problems, notes)
+    raters = _raters(rows, columns)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
     found, missing = _find_all(lines, index, places, problems)
@@ -95,7 +117,7 @@ def read_sheet_source(
     else:
         for row in missing:
             problems.add(f"no such picture is below {pictures}", row.line, repr(row.name))
-    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, problems, path)
+    tagged = _merge_rows([row for row in lines if row.line in found], found, columns, raters, problems, path)
     if problems.found:
         for picture in tagged:
             try:
@@ -108,7 +130,38 @@ def read_sheet_source(
     return tagged
 
 
-def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
+def _rows_and_columns(
+    path: Path, places: Sequence[Path], exists: Callable[[str], int], named: NamedColumns
+) -> tuple[list[SheetRow], Columns, list[str]]:
+    """The rows below the header, a picture in each, its columns, and notes for the user."""
+    rows = without_remarks(read_sheet(path, exists))
+    rows, told = as_lines(with_names_in_objects(rows, exists), exists)
+    told += _choose_attribute(rows, path)
+    columns = find_columns(without_sums(rows), exists, path, named)
+    data, notes = without_totals(
+        rows[columns.first :], columns.header, columns.picture, (*columns.labels, *columns.classes), exists
+    )
+    logger.info("%s: %s", path, columns.describe())
+    rows = _with_folders(data, columns, exists)
+    notes += [*told, *columns.notes]
+    rows, filled = fill_names(rows, columns.picture, columns.labels)
+    rows, of_classes = fill_classes(rows, columns.labels)
+    notes += [*filled, *of_classes]
+    if not named.labels:
+        rows, corrected = with_corrections(rows, columns.header, columns.labels)
+        notes += corrected or notes_on_others(rows, columns)
+    rows, of_numbers = with_names_of_numbers(rows, columns, [path.parent, *places])
+    notes += of_numbers
+    rows, scored = without_low_scores(rows, columns)
+    return rows, columns, [*notes, *scored]
+
+
+def _choose_attribute(rows: Sequence[SheetRow], path: Path) -> list[str]:
+    """A note on which attribute of regions of VIA is read; an error where it is not clear.
+
+    Raises:
+        DataError: as well where cells are regions of Label Studio.
+    """
     if any(cell.startswith("[{") and '"original_width"' in cell for row in rows for cell in row.cells):
         raise DataError(
             f"{path} is a table of Label Studio with regions as JSON in its cells: export the project as JSON"
@@ -122,17 +175,19 @@ def _refuse_regions(rows: Sequence[SheetRow], path: Path) -> None:
             continue
         if isinstance(value, dict):
             attributes |= {key: entry for key, entry in value.items() if entry}
-    if len(attributes) > 1:
+    if len(attributes) < 2:
+        return []
+    known = sorted({*map(header_key, attributes)} & {*LABELS}, key=LABELS.index)
+    if not known:
         raise DataError(
             f"{path}: region_attributes, as VIA writes them, has several attributes, "
             f"{shortened([*map(repr, attributes)], 6)}: which has the classes is not clear. Keep that one: "
             "delete the others among the region attributes of VIA, and export again"
         )
+    return [f"of the attributes {shortened([*map(repr, attributes)], 6)}, {known[0]!r} is read"]
 
 
-def _with_folders(
-    rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], bool]
-) -> list[SheetRow]:
+def _with_folders(rows: Sequence[SheetRow], columns: Columns, exists: Callable[[str], int]) -> list[SheetRow]:
     """The rows with the folder before each name, where a column has it, as Timelapse writes it."""
     if columns.folder is None:
         return list(rows)
@@ -181,12 +236,12 @@ def _find_all(
 
 def _find_exact(text: str, places: Sequence[Path]) -> tuple[Path, Path] | None:
     """The file at exactly this path, and the folder that its name is relative to."""
-    for reading in readings(text)[:2]:
+    for each in readings(text)[:2]:
         try:
-            name = picture_name(reading)
+            name = picture_name(each)
         except DataError:
             continue
-        if (path := Path(reading)).is_absolute():
+        if (path := Path(each)).is_absolute():
             if os.path.isfile(in_any_form(path)):
                 return in_any_form(path), Path(path.as_posix().removesuffix(name))
         else:
@@ -200,6 +255,7 @@ def _merge_rows(
     lines: Sequence[Line],
     found: Mapping[int, tuple[Path, Path]],
     columns: Columns,
+    raters: Mapping[int, str],
     problems: Problems,
     path: Path,
 ) -> list[Tagged]:
@@ -207,13 +263,14 @@ def _merge_rows(
     groups: dict[Path, list[Line]] = defaultdict(list)
     for row in lines:
         groups[found[row.line][0].resolve()].append(row)
-    _warn_of_answers([*groups.values()], columns, path)
+    of_people = _are_answers([*groups.values()], columns, raters, path)
     scale = bool(columns.boxes) and all(side <= 1 for row in lines for side in row.box or ())
     tagged = []
     for group in groups.values():
         first = group[0]
         file, root = found[first.line]
-        labels = {label: None for row in group for label in row.labels}
+        votes = Counter(label for row in group for label in row.labels)
+        labels = [label for label, count in votes.items() if not of_people or 2 * count >= len(group)]
         splits = {row.split: row for row in group if row.split}
         if len(splits) > 1:
             problems.add("a picture is in two splits", group[-1].line, repr(first.name))
@@ -233,8 +290,16 @@ def _merge_rows(
     return tagged
 
 
-def _warn_of_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: Path) -> None:
-    """Warn where lines of one picture contradict each other, as the answers of several people do.
+def _raters(rows: Sequence[SheetRow], columns: Columns) -> dict[int, str]:
+    """Who answered in each line, where a column says so."""
+    place = next((i for i in columns.left_out if words_of(columns.header[i]) & RATERS), -1)
+    return {row.line: row.cells[place] for row in rows if 0 <= place < len(row.cells)}
+
+
+def _are_answers(
+    groups: Sequence[Sequence[Line]], columns: Columns, raters: Mapping[int, str], path: Path
+) -> bool:
+    """Whether lines of one picture are known to be answers of several people; warns where they differ.
 
     Lines with yes or no for each class do if they differ; lines with one label each, which may be a list of
     all labels, if others of them are the same.
@@ -244,16 +309,20 @@ def _warn_of_answers(groups: Sequence[Sequence[Line]], columns: Columns, path: P
     differing = [number for number, each in enumerate(answers) if len({*each}) > 1]
     of_people = repeated >= _LEAST_REPEATED * len(answers) and not columns.boxes and columns.confirmed is None
     if not differing or not (columns.classes or of_people):
-        return
+        return False
     several = [group for group in groups if len(group) > 1]
+    known = bool(columns.classes) or all(
+        len({raters.get(row.line) for row in group}) == len(group) for group in several
+    )
+    kept = "that at least half of its lines have" if known else "of all its lines"
     first = several[differing[0]]
     told = " and ".join([*dict.fromkeys(repr(", ".join(row.labels)) for row in first)][:3])
     warnings.warn(
         f"{path}: the lines of {counted(len(differing), 'picture', 'pictures')} differ, such as those of "
-        f"{first[0].name!r}, which say {told}: a picture gets the labels of all its lines. If several "
-        "people answered, keep one line of each picture, with what most of them say",
+        f"{first[0].name!r}, which say {told}: a picture gets the labels {kept}",
         stacklevel=4,
     )
+    return known
 
 
 def _boxes(group: Sequence[Line], file: Path, *, scale: bool) -> tuple[LabeledBox, ...] | None:

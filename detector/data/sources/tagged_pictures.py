@@ -14,11 +14,11 @@ from detector.data.formats import other_tool, review_import, voc, yolo
 from detector.data.orientation import Boxed, find_turns, turn_box, turn_size
 from detector.data.pictures import files_below, images_below, runs_folder
 from detector.data.sheets.columns import UNNAMED, NamedColumns
-from detector.data.sheets.file import SHEET_SUFFIXES, has_columns, is_sheet_of_pictures, json_rows
+from detector.data.sheets.file import has_columns, is_sheet_of_pictures
 from detector.data.sources.class_folders import pictures_by_class, visible
 from detector.data.sources.copies import find_copies
 from detector.data.sources.no_class import without_no_class
-from detector.data.sources.sheet_source import read_sheet_source
+from detector.data.sources.sheet_source import is_sheet, read_sheet_source
 from detector.data.sources.splits import TRAIN, VAL, files_of_splits, split_of
 from detector.data.sources.stated_splits import (
     IMAGE_FOLDERS,
@@ -31,7 +31,7 @@ from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, ErrorList, counted, shortened
 
 _NDJSON = ".ndjson"
-_TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".jsonl"), (".json", ".xml")
+_TABLES, _ANNOTATIONS = (".csv", ".tsv", ".xlsx", ".ods", ".jsonl", ".manifest"), (".json", ".xml")
 
 
 def find_tags(
@@ -188,7 +188,7 @@ def _read_tags(
 ) -> list[Tagged]:
     """The tagged pictures of one source, checked; `class_names`, if given, are those that may occur."""
     mistakes = ErrorList(labels or pictures)
-    if any(named) and not _is_sheet(labels):
+    if any(named) and not is_sheet(labels):
         raise DataError(
             f"--label-column and --image-column name columns of a spreadsheet, and the labels are "
             f"{labels or 'folders, one per class'}: leave them out, or name the table with --labels"
@@ -202,7 +202,7 @@ def _read_tags(
         if not any(picture.split for picture in tagged):
             splits = listed_splits(pictures, [picture.name for picture in tagged])
             tagged = [picture._replace(split=split) for picture, split in zip(tagged, splits, strict=True)]
-    elif _is_sheet(labels):
+    elif is_sheet(labels):
         found = read_sheet_source(
             labels, pictures, class_names=class_names, skip_missing=skip_missing, named=named
         )
@@ -237,12 +237,6 @@ def _read_tags(
     return [picture._replace(boxes=None) if i in others else picture for i, picture in enumerate(once)]
 
 
-def _is_sheet(labels: Path | None) -> bool:
-    """Whether labels are a table of any form, whose columns have to be found."""
-    suffix = labels.suffix.lower() if labels else ""
-    return suffix in SHEET_SUFFIXES or (labels is not None and suffix == ".json" and bool(json_rows(labels)))
-
-
 def _make_upright(tagged: Sequence[Tagged], labels: Path | None) -> list[Tagged]:
     """Convert boxes to the upright pictures, as a viewer shows them: the convention of tables."""
     sized = {i: picture.size for i, picture in enumerate(tagged) if picture.boxes and picture.size}
@@ -273,8 +267,8 @@ def _from_annotations(pictures: Path, labels: Path) -> list[Tagged]:
         )
     if labels.is_file() and labels.suffix.lower() not in _ANNOTATIONS:
         raise DataError(
-            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .txt, .xlsx, .jsonl), a "
-            "file of COCO or Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
+            f"{labels} has none of the known suffixes: expected a table (.csv, .tsv, .txt, .xlsx, .ods, "
+            ".jsonl), a file of COCO or Label Studio (.json) or of CVAT (.xml), or a folder of VOC or YOLO"
         )
     # FiftyOne names it data.
     folder = next((place for name in ("images", "data") if (place := pictures / name).is_dir()), pictures)
