@@ -20,7 +20,7 @@ import yaml
 from detector.data.pictures import IMAGE_SUFFIXES
 from detector.data.sheets.decoding import decode
 from detector.data.sheets.html_tables import read_html
-from detector.data.sheets.records import records_of, records_of_cvat
+from detector.data.sheets.records import Record, records_of, records_of_cvat
 from detector.data.sheets.workbook import read_workbook
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import reading
@@ -74,7 +74,7 @@ def read_sheet(path: Path, is_picture: Callable[[str], int] = lambda text: 0) ->
         sheets = {title: [SheetRow(*row) for row in rows] for title, rows in read_workbook(path).items()}
         rows = _choose_sheet(sheets, path, is_picture)
     elif path.suffix.lower() in RECORDS:
-        rows = record_rows(path) or []
+        rows = _rows_of_records(read_records(path) or [])
     else:
         text = decode(path.read_bytes(), path)
         tables = _tables_of_html(text) if _HTML.match(text) else {}
@@ -171,14 +171,10 @@ def _with_flags(pairs: list[SheetRow], text: str, path: Path) -> list[SheetRow]:
     return [SheetRow(max(1, pairs[0].line - 1), ("file", *names)), *rows]
 
 
-def record_rows(path: Path) -> list[SheetRow] | None:
-    """The rows of a file of JSON, JSON lines or YAML; None: it has no records of tags, or a format of boxes.
-
-    Objects and lists in objects are cells of JSON.
-    """
+def read_records(path: Path) -> list[Record] | None:
+    """The records of a file of JSON, JSON lines, YAML or CVAT; None: it has no tags, or a format of boxes."""
     if path.suffix.lower() == ".xml":
-        records = records_of_cvat(parse_xml(path, "annotations"))
-        return _rows_of_records(records) if records else None
+        return records_of_cvat(parse_xml(path, "annotations"))
     with reading(path, "file of labels"):
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() in (".yaml", ".yml"):
@@ -187,11 +183,11 @@ def record_rows(path: Path) -> list[SheetRow] | None:
             content = [json.loads(line) for line in text.split("\n") if line.strip()]
         else:
             content = json.loads(text)
-    records = records_of(content, lambda name: isinstance(name, str) and is_name(name))
-    return _rows_of_records(records) if records else None
+    return records_of(content, lambda name: isinstance(name, str) and is_name(name))
 
 
-def _rows_of_records(records: Sequence[Mapping[str, object]]) -> list[SheetRow]:
+def _rows_of_records(records: Sequence[Record]) -> list[SheetRow]:
+    """A row for each record below a header of their keys; objects and lists are cells of JSON."""
     header = [*dict.fromkeys(key for record in records for key in record)]
     rows = [tuple(_text_of_json(record.get(key)) for key in header) for record in records]
     return [SheetRow(number, cells) for number, cells in enumerate([tuple(map(str, header)), *rows])]

@@ -9,6 +9,8 @@ from xml.etree.ElementTree import Element
 
 Record = dict[str, Any]
 _ANSWERS = {"choices", "taxonomy"}  # types of results of Label Studio that are tags
+# Of the entries of MMDetection and detectron2, whose classes are numbers.
+_OF_BOXES = ({"ann"}, {"file_name", "annotations"})
 _METADATA = "-metadata"  # of SageMaker, behind the name of a job
 
 
@@ -23,6 +25,8 @@ def records_of(content: object, is_name: Callable[[object], bool]) -> list[Recor
     """
     if isinstance(content, list) and content:
         if all(isinstance(entry, dict) for entry in content):
+            if any(keys <= content[0].keys() for keys in _OF_BOXES):
+                return None
             return _of_tasks(content) if "data" in content[0] else [*map(_of_manifest, content)]
         if all(isinstance(entry, list) and len(entry) == 2 and is_name(entry[0]) for entry in content):
             return [{"file": name, "labels": label} for name, label in content]

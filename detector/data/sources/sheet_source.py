@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from detector.data.datasets.image_table import is_table_of_run, picture_name
-from detector.data.formats import other_tool
 from detector.data.images import in_any_form, read_image_size
 from detector.data.labeled_box import LabeledBox
 from detector.data.picture_index import PictureIndex, readings
@@ -24,7 +23,7 @@ from detector.data.sheets.columns import (
     find_columns,
 )
 from detector.data.sheets.doubts import notes_on_others, with_names_of_numbers, without_low_scores
-from detector.data.sheets.file import RECORDS, SHEET_SUFFIXES, SheetRow, read_sheet, record_rows
+from detector.data.sheets.file import RECORDS, SHEET_SUFFIXES, SheetRow, read_records, read_sheet
 from detector.data.sheets.layouts import as_lines
 from detector.data.sheets.rows import (
     fill_classes,
@@ -40,9 +39,7 @@ from detector.data.sources.missing_names import find_affixes, hints_on_missing
 from detector.data.sources.sheet_lines import Line, Problems, read_lines
 from detector.data.sources.tagged import Tagged, locate, places_of_pictures
 from detector.utils.errors import DataError, counted, shortened
-from detector.utils.files import reading
 
-_OF_TAGS = ("VIA", "Labelbox", "SageMaker")  # tools whose classes are read, though their boxes are not
 _LEAST_REPEATED = 0.2  # share of pictures with equal lines from which lines are taken for answers of people
 
 logger = logging.getLogger(__name__)
@@ -55,12 +52,7 @@ def is_sheet(labels: Path | None) -> bool:
         return labels is not None
     if suffix not in RECORDS or is_table_of_run(labels):
         return False
-    if suffix == ".json":
-        with reading(labels, "file of labels"):
-            tool = other_tool(json.loads(labels.read_bytes()))
-        if tool and not tool.startswith(_OF_TAGS):
-            return False
-    return bool(record_rows(labels))
+    return bool(read_records(labels))
 
 
 def read_sheet_source(
