@@ -62,7 +62,7 @@ class _Formula(torch.autograd.Function):
         ctx.save_for_backward(input)
         wide = input.float()
         output = wide * (SCALE * wide).sigmoid()
-        # torch 2.11 compiles a conversion that changes nothing, as what forward() returns, to a zero gradient.
+        # If forward() returns a conversion that changes nothing, torch 2.11 compiles the gradient to zeros.
         return output if output.dtype == input.dtype else output.to(input.dtype)
 
     @staticmethod
