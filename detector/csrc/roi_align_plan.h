@@ -7,36 +7,19 @@ namespace detector::roi_align {
 
 using roi::Request;
 
-// Bytes of channels that a block keeps of each cell: 16, or what fits of 8 and in half precision 4; else 0.
-// On an H200 512 x 75 x 100 with 2,000 boxes takes 0.28 ms with 16 bytes and 0.42 with 8, and bfloat16 of 512
-// x 112 x 150 with 4,000 boxes 0.56 with 8 and 0.92 with 4. With 4 float32 is no faster than `direct`.
-inline int staged_bytes(const Request& r) {
-  for (int bytes = 16; bytes >= (r.element_size == 2 ? 4 : 8); bytes /= 2) {
-    if (roi::has_staged(r, bytes)) {
-      return bytes;
-    }
-  }
-  return 0;
-}
+inline bool has_staged_halves(const Request& r) { return r.element_size == 2 && roi::has_staged<4>(r); }
 
-inline bool has_staged(const Request& r) { return staged_bytes(r) > 0; }
-inline Launch staged_launch(const Request& r) { return roi::gather_blocks(r, staged_bytes(r), true).launch; }
+constexpr Candidate<Request> kStaged4{
+    "staged_4", has_staged_halves, "half precision, 4 bytes of channels for each cell of an image fit",
+    "the largest: bfloat16 512 x 112 x 150, 4,000 boxes 0.92 ms, direct 1.62; float32 1.41 and 1.34 (H200)",
+    roi::gather_launch<4, true>};
 
-enum class Forward { kStaged, kDirect };
+constexpr Candidate<Request> kForwardTable[] = {roi::kStaged16, roi::kStaged8, kStaged4, roi::kDirect};
 
-constexpr Candidate<Request> kForwardTable[] = {
-    {"staged", has_staged,
-     "16 or 8 bytes of channels for each cell of an image fit in shared memory; in half precision also 4",
-     "reads each cell once: 512 x 75 x 100, 2,000 boxes 0.28 ms, direct 0.56; 512 x 112 x 150, 4,000 boxes "
-     "0.80 and 1.34 (H200)",
-     staged_launch},
-    roi::kDirect,
-};
+static_assert(is_table_of(int(roi::Gather::kDirect) + 1, kForwardTable));
 
-static_assert(is_table_of(int(Forward::kDirect) + 1, kForwardTable));
-
-inline Forward forward_kernel(const Request& request) {
-  return Forward(plan("roi_align", kForwardTable, request));
+inline roi::Gather forward_kernel(const Request& request) {
+  return roi::Gather(plan("roi_align", kForwardTable, request));
 }
 
 // ---- the backward pass: a block owns a tile of cells, a warp a row of it, a lane some channels ----

@@ -32,47 +32,42 @@ inline int64_t windows_shared(const Request& r, int channels) {
 
 constexpr int64_t kCellsOfBin = 16;  // with fewer, making the windows takes longer than they save
 
-// Channels whose windows a block keeps: 4, or 2 or 1 where no more fit; 0 where none do. On an H200 16 x 512
-// x 38 x 50 with 16,000 boxes takes 1.31 ms with 4 and 1.57 with 2, 512 x 112 x 150 with 4,000 boxes 0.58
-// with 2 and 0.80 with 1.
-inline int windows_channels(const Request& r) {
-  int channels = 4;
-  while (channels > 0 && windows_shared(r, channels) > r.gpu.most_shared) {
-    channels /= 2;
-  }
-  return channels;
-}
-
-inline bool has_windows(const Request& r) {
+template <int kChannels>
+bool has_windows(const Request& r) {
   const roi::Sizes& s = r.sizes;
   return r.element_size < 8 && s.cells() >= kCellsOfBin * s.bins() &&
-         s.channels * s.bins() <= std::numeric_limits<int32_t>::max() && windows_channels(r) > 0;
+         s.channels * s.bins() <= std::numeric_limits<int32_t>::max() &&
+         windows_shared(r, kChannels) <= r.gpu.most_shared;
 }
 
-constexpr int most_threads(int channels) { return channels > 2 ? 768 : 1024; }  // for the registers
+template <int kChannels>
+constexpr int kMostThreads = kChannels > 2 ? 768 : 1024;  // for the registers
 
-inline roi::BlocksOfBoxes windows_blocks(const Request& r, int channels) {
-  const int64_t shared = windows_shared(r, channels);
+template <int kChannels>
+roi::BlocksOfBoxes windows_blocks(const Request& r) {
+  const int64_t shared = windows_shared(r, kChannels);
   const int parts = shared > roi::kLargeShared ? 1 : 2;  // of a processor
-  return roi::blocks_of_boxes(r, channels, most_threads(channels) / parts, shared, parts, 0.3);
+  return roi::blocks_of_boxes(r, kChannels, kMostThreads<kChannels> / parts, shared, parts, 0.3);
 }
 
-inline Launch windows_launch(const Request& r) { return windows_blocks(r, windows_channels(r)).launch; }
+template <int kChannels>
+Launch windows_launch(const Request& r) {
+  return windows_blocks<kChannels>(r).launch;
+}
 
-inline bool has_staged(const Request& r) { return roi::has_staged(r, 16); }
-inline Launch staged_launch(const Request& r) { return roi::gather_blocks(r, 16, true).launch; }
-
-enum class Forward { kWindows, kStaged, kDirect };
+enum class Forward { kWindows4, kWindows2, kWindows1, kStaged16, kDirect };
 
 constexpr Candidate<Request> kForwardTable[] = {
-    {"windows", has_windows,
-     "not float64, at least 16 cells of an image for every bin, windows of 4, 2 or 1 channels fit in shared "
-     "memory",
-     "a bin is the maximum of four windows: 16 x 512 x 38 x 50, 16,000 boxes 1.31 ms, staged 2.63; 512 x 112 "
-     "x 150, 4,000 boxes 0.58, direct 5.19 (H200)",
-     windows_launch},
-    {"staged", has_staged, "16 bytes of channels for each cell of an image fit in shared memory",
-     "reads each cell once: 512 x 25 x 20, 2,000 boxes 0.26 ms, direct 0.41 (H200)", staged_launch},
+    {"windows_4", has_windows<4>,
+     "not float64, at least 16 cells of an image for every bin, windows of 4 channels fit in shared memory",
+     "a bin is the maximum of four windows: 16 x 512 x 38 x 50, 16,000 boxes 1.31 ms, with 2 channels 1.57 "
+     "(H200)",
+     windows_launch<4>},
+    {"windows_2", has_windows<2>, "the same, windows of 2 channels fit",
+     "512 x 112 x 150, 4,000 boxes 0.58 ms, with 1 channel 0.80 (H200)", windows_launch<2>},
+    {"windows_1", has_windows<1>, "the same, windows of 1 channel fit",
+     "the same 0.80 ms, direct 5.19 (H200)", windows_launch<1>},
+    roi::kStaged16,
     roi::kDirect,
 };
 

@@ -69,14 +69,14 @@ struct Cuda {
                       const Sampling<A>& sampling, bool channels_last, const Tensor& output) {
     const roi::Output<T> to{output.mutable_data_ptr<T>(), nullptr, channels_last};
     const Request request{sizes, sizeof(T), false, current_gpu()};
-    const int bytes = forward_kernel(request) == Forward::kStaged ? staged_bytes(request) : 0;
+    const roi::Gather kernel = forward_kernel(request);
     constexpr int V = 16 / sizeof(T);
-    constexpr int kFewest = sizeof(T) == 2 ? V / 4 : V / 2;  // only half precision is staged by 4 bytes
+    constexpr int kFewest = sizeof(T) == 2 ? V / 4 : V / 2;  // only half precision has staged_4
     const roi::OrderedBoxes<A> ordered("roi_align", boxes, sizes);
-    const auto gather = bytes == 16  ? roi::launch_gather<T, V, true, Mean<A>>
-                        : bytes == 8 ? roi::launch_gather<T, V / 2, true, Mean<A>>
-                        : bytes == 4 ? roi::launch_gather<T, kFewest, true, Mean<A>>
-                                     : roi::launch_gather<T, V, false, Mean<A>>;
+    const auto gather = kernel == roi::Gather::kStaged16  ? roi::launch_gather<T, V, true, Mean<A>>
+                        : kernel == roi::Gather::kStaged8 ? roi::launch_gather<T, V / 2, true, Mean<A>>
+                        : kernel == roi::Gather::kStaged4 ? roi::launch_gather<T, kFewest, true, Mean<A>>
+                                                          : roi::launch_gather<T, V, false, Mean<A>>;
     gather(request, input, ordered.view(), {sampling}, to);
   }
 

@@ -161,7 +161,7 @@ __device__ void pool_boxes(const Windows<T, V>& windows, const ClassedBoxes& box
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(most_threads(V))
+__global__ void __launch_bounds__(kMostThreads<V>)
     roi_pool_windows_kernel(roi::Features<T> input, ClassedBoxes boxes, Sizes sizes, int groups, int chunks,
                             roi::Output<T> output) {
   extern __shared__ __align__(16) char shared[];
@@ -202,7 +202,7 @@ void pool_windows(const Tensor& input, const Tensor& boxes, const Request& reque
                   const roi::Output<T>& output) {
   const Sizes& sizes = request.sizes;
   const Grid grid{int(sizes.height), int(sizes.width)};
-  const auto [groups, chunks, launch] = windows_blocks(request, V);
+  const auto [groups, chunks, launch] = windows_blocks<V>(request);
   const cudaStream_t stream = current_stream(input);
   const Tensor rows = as_contiguous(boxes);
   const int64_t num_groups = sizes.images * kClasses, num_bins = sizes.boxes * 2 * pairs_of(sizes);

@@ -61,18 +61,17 @@ std::tuple<Tensor, Tensor> forward(const Tensor& any_input, const Tensor& boxes,
       const Request request{sizes, sizeof(T), false, current_gpu()};
       const Forward kernel = forward_kernel(request);
       if constexpr (!std::is_same_v<T, double>) {
-        if (kernel == Forward::kWindows) {
-          const int channels = windows_channels(request);
-          const auto pool = channels == 4   ? pool_windows<T, 4>
-                            : channels == 2 ? pool_windows<T, 2>
-                                            : pool_windows<T, 1>;
+        if (kernel < Forward::kStaged16) {
+          const auto pool = kernel == Forward::kWindows4   ? pool_windows<T, 4>
+                            : kernel == Forward::kWindows2 ? pool_windows<T, 2>
+                                                           : pool_windows<T, 1>;
           return pool(input, boxes, request, A(spatial_scale), to);
         }
       }
       constexpr int V = 16 / sizeof(T);
       const roi::OrderedBoxes<A> ordered("roi_pool", boxes, sizes);
-      const auto gather = kernel == Forward::kStaged ? roi::launch_gather<T, V, true, Maximum<A>>
-                                                     : roi::launch_gather<T, V, false, Maximum<A>>;
+      const auto gather = kernel == Forward::kStaged16 ? roi::launch_gather<T, V, true, Maximum<A>>
+                                                       : roi::launch_gather<T, V, false, Maximum<A>>;
       gather(request, input, ordered.view(), {A(spatial_scale)}, to);
     });
   }
