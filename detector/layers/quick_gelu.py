@@ -61,7 +61,9 @@ class _Formula(torch.autograd.Function):
     def forward(ctx, input: Tensor) -> Tensor:
         ctx.save_for_backward(input)
         wide = input.float()
-        return (wide * (SCALE * wide).sigmoid()).to(input.dtype)
+        output = wide * (SCALE * wide).sigmoid()
+        # If forward() returns a conversion that changes nothing, torch 2.11 compiles the gradient to zeros.
+        return output if output.dtype == input.dtype else output.to(input.dtype)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[override]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import detector
+from detector.layers import RoIAlign
 
 PACKAGE = Path(detector.__file__).parent
 # Instead of find_package(Torch), which for a torch with CUDA needs a CUDA toolkit.
@@ -22,13 +23,31 @@ target_link_libraries(torch INTERFACE torch_cpu c10)
 
 
 def write_example(folder: Path) -> None:
-    """The files of the docs' example, which are the blocks that start with their names."""
-    blocks = re.findall(
-        r"```(?:cmake|cpp)\n[#/]+ (\S+)\n(.*?)```", (PACKAGE.parent / "docs/layers.md").read_text(), re.DOTALL
-    )
+    """The files of the docs' example, which are the blocks that start with their names, with the lines that
+    run a compiled model in the program."""
+    page = (PACKAGE.parent / "docs/layers.md").read_text()
+    blocks = re.findall(r"```(?:cmake|cpp)\n[#/]+ (\S+)\n(.*?)```", page, re.DOTALL)
     assert [name for name, _ in blocks] == ["CMakeLists.txt", "example.cpp"]
     for name, text in blocks:
         (folder / name).write_text(text)
+    (include, run), *more = re.findall(
+        r"```cpp\n(#include <torch/csrc/inductor.*?)\n(.*?)```", page, re.DOTALL
+    )
+    assert not more
+    program = folder / "example.cpp"
+    end = "}\n"
+    before = program.read_text()
+    assert before.endswith(end)
+    shown = '  std::cout << pooled.item<float>() << "\\n";\n'
+    program.write_text(f"{include}\n{before.removesuffix(end)}{run}{shown}{end}")
+
+
+def compile_model(path: Path) -> None:
+    """The model of the docs' example, by AOTInductor."""
+    boxes = torch.tensor([[0.0, 0, 0, 4, 4]])
+    exported = torch.export.export(RoIAlign(1, 1.0, 2, aligned=True), (torch.rand(1, 1, 4, 4), boxes))
+    quickly = {"aot_inductor.compile_wrapper_opt_level": "O0"}
+    torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=quickly)
 
 
 def configure(folder: Path, library: Path) -> subprocess.CompletedProcess[str]:
@@ -38,17 +57,20 @@ def configure(folder: Path, library: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")
-def test_a_program_calls_an_op(tmp_path: Path) -> None:
+def test_a_program_calls_an_op_and_runs_a_compiled_model(tmp_path: Path) -> None:
     write_example(tmp_path)
+    compile_model(tmp_path / "model.pt2")
     lists = tmp_path / "CMakeLists.txt"
     lists.write_text(lists.read_text().replace("find_package(Torch REQUIRED)\n", TORCH))
     configured = configure(tmp_path, PACKAGE)
     assert configured.returncode == 0, configured.stderr
     subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
     folders = [Path(torch.__file__).parent / "lib", *Path(torch.__file__).parents[1].glob("nvidia/*/lib")]
-    options = {"env": {"LD_LIBRARY_PATH": ":".join(map(str, folders))}, "capture_output": True, "text": True}
-    run = subprocess.run([tmp_path / "build/example"], check=False, **options)
-    assert (run.stdout, run.stderr) == ("7.5\n", "")  # the mean of 0 to 15
+    environment = {"LD_LIBRARY_PATH": ":".join(map(str, folders)), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    run = subprocess.run(
+        [tmp_path / "build/example"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (run.stdout, run.stderr) == ("7.5\n7.5\n", "")  # the mean of 0 to 15
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="CMake is not installed")

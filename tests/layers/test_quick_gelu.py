@@ -134,8 +134,10 @@ def test_unaligned_memory(device: torch.device) -> None:
 
 
 def test_compile_full_graph(device: torch.device) -> None:
-    inputs = [random(5, 7, device=device)], [random(6, 9, device=device)]
-    assert_compiles(quick_gelu, *inputs, backend="inductor")
+    for dtype in (torch.float64, torch.float32):  # the op, and the formula
+        inputs = [[random(*shape, dtype=dtype, device=device)] for shape in ((5, 7), (6, 9))]
+        tolerance = {} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-6}
+        assert_compiles(quick_gelu, *inputs, backend="inductor", **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
