@@ -90,7 +90,7 @@ def other_format(form):
     ("content", "message"),
     [
         (None, "does not exist"),
-        (b"not an image", "cannot be read"),
+        (b"not an image", "cannot be read: .* it begins with 'not an image'"),
         (b"", "cannot be read: the file is empty; copy it again"),  # as an interrupted copy leaves it
         *((other_format(form), "cannot be read: .*none of the formats JPEG, PNG") for form in ("EPS", "PDF")),
     ],
@@ -102,6 +102,14 @@ def test_what_is_no_picture_is_named_and_no_other_program_is_started_for_it(tmp_
     for read in (read_image, read_image_size):
         with pytest.raises((DataError, FileNotFoundError), match=rf"cat\.jpg {message}"):
             read(tmp_path / "cat.jpg")
+
+
+def test_gray_with_16_bits_of_which_the_least_is_white(tmp_path):
+    """As radiographs are stored: Pillow inverts only those with 8 bits."""
+    values = np.array([[0, 65535, 0x8000]], dtype=np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.tif", tiffinfo={262: 0})
+    for turned in (False, True):
+        assert read_image(tmp_path / "a.tif", apply_orientation=turned)[0].tolist() == [[255, 0, 127]]
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
