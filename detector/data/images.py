@@ -38,7 +38,8 @@ LONGEST_SIDE = 1_000_000  # pixels of an image: more in a file of annotations is
 
 # If no value of a 16-bit image is larger, it has 12 bits. Converted, its brightest pixel would be 15 of 255.
 _NEARLY_BLACK = 4095
-_PHOTOMETRIC = 262  # a tag of TIFF: 0 if white is zero, as in scans and radiographs
+_SUBFILE = 254  # a tag of TIFF: odd for a reduced copy of another page
+_PHOTOMETRIC = 262  # another: 0 if white is zero, as in scans and radiographs
 _DECODER_BYTES = 24  # per pixel, as JPEG 2000 needs: eight times the decoded pixel
 _LEAST_BYTES = 2**26  # if the size is not known yet
 _LIMIT = threading.Lock()  # held while Pillow's limit of pixels is off
@@ -229,6 +230,25 @@ def read_orientation(path: str | Path) -> int:
     """
     with _opened(path, limited=False) as image:
         return _orientation(image)
+
+
+def count_pages(path: str | Path) -> int:
+    """The pages of a TIFF file, or the frames of an animation, of which :func:`read_image` reads the first.
+
+    Reduced copies of a page, and those that a camera adds to a JPEG file, do not count.
+
+    Raises:
+        FileNotFoundError, DataError: as :func:`read_image`, where the headers show it.
+    """
+    with _opened(path, limited=False) as image:
+        frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+        if image.format != "TIFF" or frames == 1:
+            return frames
+        copies = 0
+        for frame in range(1, frames):
+            image.seek(frame)
+            copies += image.tag_v2.get(_SUBFILE, 0) & 1  # type: ignore[attr-defined]
+        return frames - copies
 
 
 def _orientation(image: Image.Image) -> int:

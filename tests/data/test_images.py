@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, TiffImagePlugin
 
-from detector.data.images import find_image, in_any_form, read_image, read_image_size
+from detector.data.images import count_pages, find_image, in_any_form, read_image, read_image_size
 from detector.utils.errors import DataError
 
 RAMP = np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)
@@ -110,6 +110,21 @@ def test_gray_with_16_bits_of_which_the_least_is_white(tmp_path):
     Image.fromarray(values).save(tmp_path / "a.tif", tiffinfo={262: 0})
     for turned in (False, True):
         assert read_image(tmp_path / "a.tif", apply_orientation=turned)[0].tolist() == [[255, 0, 127]]
+
+
+def test_pages_and_frames_but_no_copies_are_counted(tmp_path):
+    first, second = (Image.new("RGB", (8, 6), color) for color in ("white", "black"))
+    for suffix, pages in {"tif": 2, "gif": 2, "webp": 2, "png": 2, "mpo": 1}.items():
+        first.save(tmp_path / f"a.{suffix}", save_all=True, append_images=[second])
+        assert count_pages(tmp_path / f"a.{suffix}") == pages
+        assert read_image(tmp_path / f"a.{suffix}").float().mean() > 250  # of the first
+    with TiffImagePlugin.AppendingTiffWriter(tmp_path / "b.tif", True) as file:
+        for picture, copy in ((first, 0), (second.resize((4, 3)), 1)):
+            picture.save(file, format="TIFF", tiffinfo={254: copy})
+            file.newFrame()
+    assert count_pages(tmp_path / "b.tif") == 1
+    first.save(tmp_path / "c.jpg")
+    assert count_pages(tmp_path / "c.jpg") == 1
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
