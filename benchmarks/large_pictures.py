@@ -1,6 +1,6 @@
 """Small objects in large pictures: composites of a data set's pictures, with the tags of the whole alone.
 
-    python benchmarks/large_pictures.py toybox [--grid 4] [--count 150] [--seeds 3] [--jobs 1] [--resume]
+    python benchmarks/large_pictures.py toybox [--grid 4] [--count 300] [--seeds 3] [--jobs 1] [--resume]
         [--only NAME] [KEY VALUE ...]
 
 The first argument is a data set of benchmarks/few_boxes.py; --grid 4 puts 4 x 4 of its pictures into one,
@@ -9,7 +9,8 @@ of the classes, since otherwise each would show all of them, and its tags would 
 
 * "single": the pictures that the composites are made of, each with its own tags: what tiles can reach.
 * "untiled": the same recipe on the composites.
-* "tiled": the same with INPUT.TILE of the longest side of a picture.
+* "tiled": the same with INPUT.TILE of the longest side of a picture, two composites and four fifths of the
+  steps, which are up to 8 tiles of each.
 * "student_...": the Faster R-CNN that learns from the detector of that name, in tiles where it was.
 
 Where the package sahi is installed, its sliced inference with the network of "student_tiled" is measured
@@ -21,6 +22,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -82,11 +84,14 @@ def write_composites(
     with new_voc_folder(root) as folder:
         splits = cfg.datasets.train_split, cfg.datasets.test_split
         for number, (split, count) in enumerate(zip(splits, counts, strict=True)):
-            dataset, names = build_dataset(cfg, split), []
-            for index in range(count):
-                rng = np.random.default_rng([seed, number, index])
-                names.append(f"{split}_{index:05d}")
-                write_composite(folder, names[-1], dataset, draw_cells(dataset, grid, rng), grid, cell)
+            dataset, names = build_dataset(cfg, split), [f"{split}_{i:05d}" for i in range(count)]
+
+            def write(index: int) -> None:
+                cells = draw_cells(dataset, grid, np.random.default_rng([seed, number, index]))  # noqa: B023
+                write_composite(folder, names[index], dataset, cells, grid, cell)  # noqa: B023
+
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(write, range(count)))
             write_split(folder, split, names)
 
 
@@ -137,10 +142,12 @@ def build_variants(options: argparse.Namespace, cell: int) -> dict[str, tuple[st
     root = folder_of(options)
     data = "DATASETS.FORMAT", "voc", "DATASETS.ROOT", root
     tiles = "INPUT.TILE", str(cell), "INPUT.TILE_OVERLAP", str(OVERLAP)
+    steps = load_cfg(ROOT / options.config).solver.max_iter * 4 // 5
+    fewer = "SOLVER.IMAGES_PER_BATCH", "2", "SOLVER.MAX_ITER", str(steps)
     return {
         "single": (),
         "untiled": (*data, "DATASETS.PROPOSALS", f"{root}_untiled.npz"),
-        "tiled": (*data, "DATASETS.PROPOSALS", f"{root}_tiled.npz", *tiles),
+        "tiled": (*data, "DATASETS.PROPOSALS", f"{root}_tiled.npz", *tiles, *fewer),
     }
 
 
@@ -235,7 +242,7 @@ def main() -> None:
     data = take_data_set()
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--grid", type=int, default=4)
-    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--count", type=int, default=300)
     options, rest = parser.parse_known_args()
     sys.argv[1:] = rest
     options.data, options.config = data, DATA[data]

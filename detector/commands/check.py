@@ -20,6 +20,7 @@ from detector.data.check import (
     doubtful_classes,
     near_duplicates,
     odd_boxes,
+    page_findings,
     read_all,
     repeated_images,
     tag_findings,
@@ -103,6 +104,7 @@ def check(config_file: str | Path, overrides: Sequence[object] = ()) -> bool:
                 lines += padding_findings(dataset, size, cfg.input.side, cfg.input.max_size)
         lines += findings(dataset, list(truth.values()), overlaps)
         lines += size_findings(cfg, dataset, truth)
+        lines += page_findings(dataset.name, readable[dataset.name])
         print(f"\n{class_table(dataset, labels, list(truth.values()), overlaps)}\n")
         for line in lines:
             print(f"warning    {line}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from detector import __version__
 from detector.utils.files import check_utf8, user_path
-from detector.utils.interrupts import quiet_interrupt
+from detector.utils.interrupts import quiet_interrupt, quiet_pipe
 
 
 class Command(NamedTuple):
@@ -83,12 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names, and return its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] in (["--version"], ["-V"]):
-        print(f"detector {__version__}")
+        with quiet_pipe():
+            print(f"detector {__version__}")
         return 0
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     if not words or words[0] not in COMMANDS:
-        return _show_commands(words)
+        with quiet_pipe():
+            return _show_commands(words)
     name, *words = words
     with quiet_interrupt():  # Ctrl-C during these imports, which take seconds
         from detector.utils.command_line import run_command

@@ -415,9 +415,11 @@ class TestSettings:
         "IoU threshold of the NMS among the weak detector's detections of a class; a student's is 0.5.",
         most=1, resume=ALWAYS)
     max_per_class: int = weak_key(0,
-        "Maximum number of the weak detector's detections of a class in an image that enter the NMS, those "
-        "with the highest scores; 0: all.", resume=ALWAYS)
-    max_detections: int = key(100, "Maximum number of detections of an image.", over=0, resume=ALWAYS)
+        "Maximum number of the weak detector's detections of a class in an image, or for each of its tiles, "
+        "that enter the NMS, those with the highest scores; 0: all.", resume=ALWAYS)
+    max_detections: int = key(100,
+        "Maximum number of detections of an image; one that is cut may have as many in each of its tiles.",
+        over=0, resume=ALWAYS)
     pictures: int = training_key(12, "Number of pictures to draw with the detections and the ground truth.",
         resume=ALWAYS)
     picture_score: float = training_key(0.0, "Minimum score of a detection that is drawn; 0: the threshold "

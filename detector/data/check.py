@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from detector.data.datasets.annotated import AnnotatedImages
+from detector.data.images import count_pages
 from detector.data.large_images import LargeImage
 from detector.data.loader import read_parts
 from detector.structures import Annotation, ImageDataset, box_iou
@@ -39,6 +40,7 @@ class Pixels(NamedTuple):
     error: str | None  # the reason if it cannot be read
     digest: bytes  # equal for images with the same pixels
     sketch: np.ndarray = np.zeros(0)  # the result of sketch_gradients; empty if there is an error
+    pages: int = 1  # of the file
 
 
 def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
@@ -48,14 +50,31 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
         try:
             image = read_parts(source, index)
             image = image.reduced(_SKETCHED) if isinstance(image, LargeImage) else image
+            pages = count_pages(source.image_path(index)) if isinstance(source, AnnotatedImages) else 1
         except (OSError, DataError) as error:
             return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
         digest = hashlib.sha1(content, usedforsecurity=False).digest()
-        return Pixels(None, digest, sketch_gradients(image))
+        return Pixels(None, digest, sketch_gradients(image), pages)
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))
+
+
+def page_findings(name: str, readable: Mapping[str, Pixels]) -> list[str]:
+    """One message if files have several pages or frames, of which the first alone is read; else none.
+
+    Args:
+        name: of the data set in the message.
+        readable: its images, by id.
+    """
+    if not (several := [image_id for image_id, pixels in readable.items() if pixels.pages > 1]):
+        return []
+    return [
+        f"{name}: {counted(len(several), 'file has', 'files have')} several pages or frames, such as "
+        f"{several[0]} ({readable[several[0]].pages}): only the first is used; save the others as files of "
+        "their own"
+    ]
 
 
 def repeated_images(

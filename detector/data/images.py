@@ -38,6 +38,8 @@ LONGEST_SIDE = 1_000_000  # pixels of an image: more in a file of annotations is
 
 # If no value of a 16-bit image is larger, it has 12 bits. Converted, its brightest pixel would be 15 of 255.
 _NEARLY_BLACK = 4095
+_SUBFILE = 254  # a tag of TIFF: odd for a reduced copy of another page
+_PHOTOMETRIC = 262  # another: 0 if white is zero, as in scans and radiographs
 _DECODER_BYTES = 24  # per pixel, as JPEG 2000 needs: eight times the decoded pixel
 _LEAST_BYTES = 2**26  # if the size is not known yet
 _LIMIT = threading.Lock()  # held while Pillow's limit of pixels is off
@@ -75,9 +77,7 @@ def decoded_image(path: str | Path, *, apply_orientation: bool) -> Image.Image:
         if image.format == "PNG":
             _check_png(Path(path))
         turn = _TO_UPRIGHT.get(_orientation(image)) if apply_orientation else None
-        if image.mode not in ("1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr") or ";16" in str(
-            getattr(image, "tile", "")
-        ):
+        if image.mode[0] in "IF" or ";16" in str(getattr(image, "tile", "")):
             raise DataError(f"it has the mode {image.mode}, expected 8 bits a channel: {_CONVERT}")
         with _without_limit():  # TIFF files are compared with it again
             image.load()
@@ -115,6 +115,7 @@ def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tenso
     """
     # Contains "I;12" or "RGB;16B", for example, until pixels are read.
     raw_mode = str(getattr(image, "tile", ""))
+    white_is_zero = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == 0
     if 0 in image.size:
         raise DataError("the image is empty")
     if apply_orientation and (turn := _TO_UPRIGHT.get(_orientation(image))) is not None:
@@ -123,7 +124,9 @@ def from_pillow(image: Image.Image, *, apply_orientation: bool = False) -> Tenso
         pixels = np.stack([_from_floats(np.asarray(image))] * 3, axis=2)
     elif image.mode.startswith("I"):  # grayscale with more than 8 bits, which Pillow would clip at 255
         white = 4095 if "I;12" in raw_mode else 65535
-        pixels = np.stack([_from_integers(np.asarray(image), white)] * 3, axis=2)
+        gray = _from_integers(np.asarray(image), white)
+        # Of those with 8 bits Pillow inverts the values itself.
+        pixels = np.stack([255 - gray if white_is_zero else gray] * 3, axis=2)
     elif image.mode == "P":  # via RGBA, since Pillow warns of palettes with transparency
         pixels = np.array(image.convert("RGBA").convert("RGB"))
     else:
@@ -229,6 +232,25 @@ def read_orientation(path: str | Path) -> int:
         return _orientation(image)
 
 
+def count_pages(path: str | Path) -> int:
+    """The pages of a TIFF file, or the frames of an animation, of which :func:`read_image` reads the first.
+
+    Reduced copies of a page, and those that a camera adds to a JPEG file, do not count.
+
+    Raises:
+        FileNotFoundError, DataError: as :func:`read_image`, where the headers show it.
+    """
+    with _opened(path, limited=False) as image:
+        frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+        if image.format != "TIFF" or frames == 1:
+            return frames
+        copies = 0
+        for frame in range(1, frames):
+            image.seek(frame)
+            copies += image.tag_v2.get(_SUBFILE, 0) & 1  # type: ignore[attr-defined]
+        return frames - copies
+
+
 def _orientation(image: Image.Image) -> int:
     if image.format == "TIFF":
         return 1  # Pillow turns TIFF files itself
@@ -286,10 +308,19 @@ def _opened(path: str | Path, *, limited: bool = True) -> Iterator[Image.Image]:
                 if Path(path).stat().st_size == 0:
                     error = DataError("the file is empty; copy it again")
                 else:
-                    error = DataError(f"it is in none of the formats {', '.join(_FORMATS)}")
+                    error = DataError(
+                        f"it is in none of the formats {', '.join(_FORMATS)}, or of a kind that Pillow does "
+                        f"not read; it begins with {_first_bytes(path)}"
+                    )
             if isinstance(error, (OSError, SyntaxError, Image.DecompressionBombError, DataError)):
                 raise DataError(f"image {path} cannot be read: {error}") from error
             raise
+
+
+def _first_bytes(path: str | Path) -> str:
+    """The first bytes of a file, which tell what it is: a page of an error, a pointer of Git LFS, a TIFF."""
+    with open(path, "rb") as file:
+        return repr(file.read(40))[1:]
 
 
 def _open_header(path: str | Path, limited: bool) -> Image.Image:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _CACHED = 2**28  # bytes of decoded segments that are kept: neighboring tiles share them
 _LARGEST = 2**27  # bytes of a segment: a file with larger ones is not read in parts
 _ORIENTATION, _GRAY, _RGB, _INTERLEAVED = 274, 1, 2, 1  # a tag, and values of others
+_PREMULTIPLIED = 1  # colors that are multiplied by alpha
 _COLOR_JPEG = 6, 7  # YCbCr, which the decoder of JPEG turns to RGB
 
 
@@ -26,7 +27,7 @@ def tiff_parts(path: str | Path) -> Callable[[int, int, int, int], Tensor] | Non
     """A function that reads a part x1, y1, x2, y2 of a TIFF file as (3, y2 - y1, x2 - x1) uint8 RGB.
 
     None if the file is not a TIFF, is not stored as uint8 gray, RGB or RGBA in tiles or strips of up to 128
-    MB, has an orientation, or if tifffile is not installed.
+    MB, has an orientation or premultiplied colors, or if tifffile is not installed.
     """
     try:
         import tifffile  # optional
@@ -39,6 +40,7 @@ def tiff_parts(path: str | Path) -> Callable[[int, int, int, int], Tensor] | Non
             return None
         page = file.pages[0]
         if not isinstance(page, tifffile.TiffPage) or not _in_parts(page):
+            file.close()
             return None
     return _Parts(path, file, page)
 
@@ -51,6 +53,7 @@ def _in_parts(page: "tifffile.TiffPage") -> bool:
         and page.samplesperpixel in (1, 3, 4)
         and (page.photometric in (_GRAY, _RGB) or (page.photometric, page.compression) == _COLOR_JPEG)
         and page.planarconfig == _INTERLEAVED
+        and _PREMULTIPLIED not in page.extrasamples
         and (orientation is None or orientation.value == 1)
         and rows * columns * page.samplesperpixel <= _LARGEST
     )

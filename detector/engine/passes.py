@@ -50,7 +50,7 @@ def predict(
             parts.append(_score_views(model, views, device, precision))
         # Joined only if there are several: without regression, boxes are one view for all classes.
         boxes, scores = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
-        yield Scores(image_id, boxes, scores)
+        yield Scores(image_id, boxes, scores, len(parts))
 
 
 def _score_views(

@@ -23,16 +23,16 @@ def postprocess(
         score_threshold: a box is kept where its score is greater; or one (C,) for each class, on the device.
         nms_threshold: of two boxes of a class whose IoU is greater, the lower-scored is dropped.
         max_per_class: maximum number of boxes of a class that enter the suppression; 0: all.
-        max_detections: maximum number of boxes of the image.
+        max_detections: maximum number of boxes of the image. Both are for each tile of one that was cut.
     """
     candidates = scores.scores > score_threshold  # (R, C)
     if max_per_class:
-        best = scores.scores.sort(dim=0, descending=True, stable=True).indices[:max_per_class]
+        best = scores.scores.sort(dim=0, descending=True, stable=True).indices[: max_per_class * scores.tiles]
         candidates &= torch.zeros_like(candidates).scatter_(0, best, True)
     rows, labels = candidates.nonzero().unbind(dim=1)  # (D,), (D,)
     boxes, values = scores.boxes[rows, labels], scores.scores[rows, labels]  # (D, 4), (D,)
     keep = batched_nms(boxes, values, labels, nms_threshold)  # best first
-    return Detections(scores.image_id, boxes, values, labels)[keep[:max_detections]]
+    return Detections(scores.image_id, boxes, values, labels)[keep[: max_detections * scores.tiles]]
 
 
 def vote_boxes(found: Detections, scores: Scores, voting_iou: float) -> Detections:

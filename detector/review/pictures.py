@@ -7,11 +7,11 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from detector.data.images import read_image_size
+from detector.data.images import read_image_size, read_orientation
 from detector.data.large_images import LargeImage, exceeds_limit, open_image_file, reduced_to_show
 from detector.utils.files import encode_image
 
-_SHOWN = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png", b"GIF8": "image/gif"}
+_SHOWN = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png"}
 _CROP_SIDE = 192  # pixels of the longer side of a crop
 _CONTEXT = 0.15  # margin of a crop around a box, as a share of its sides
 
@@ -31,9 +31,10 @@ class Pictures:
         self._large: Callable[[int], Tensor | LargeImage] = lru_cache(maxsize=1)(self._open)
 
     def encoded(self, number: int) -> tuple[bytes, str]:
-        """The content of an image file and its type; converted to PNG if browsers cannot show it, or turn it.
+        """The content of an image file and its type; converted to PNG if a browser would show something else.
 
-        One that is too large to be read at once is a reduced JPEG.
+        Browsers turn JPEG files by their EXIF orientation, and some turn PNG files; GIF files move. One that
+        is too large to be read at once is a reduced JPEG.
 
         Raises:
             KeyError: there is no such image.
@@ -43,8 +44,8 @@ class Pictures:
             return encode_image(_picture(self._reduced(number)), "JPEG", quality=90), "image/jpeg"
         content = self.paths[number].read_bytes()
         kind = next((kind for start, kind in _SHOWN.items() if content.startswith(start)), None)
-        turned = not self.upright and kind == "image/jpeg" and b"Exif" in content[:1024]
-        if kind is None or turned:
+        sure = self.upright and kind == "image/jpeg"
+        if kind is None or not (sure or read_orientation(self.paths[number]) == 1):
             return encode_image(_picture(self._reduced(number)), "PNG"), "image/png"
         return content, kind
 

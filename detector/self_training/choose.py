@@ -95,8 +95,10 @@ def pseudo_boxes(
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:
     """The mean scores and boxes of several detectors for the same proposals of one image."""
-    boxes = torch.stack([result.boxes for result in scores]).mean(dim=0)
-    return Scores(scores[0].image_id, boxes, torch.stack([result.scores for result in scores]).mean(dim=0))
+    boxes, values = (
+        torch.stack([getattr(result, name) for result in scores]).mean(dim=0) for name in ("boxes", "scores")
+    )
+    return replace(scores[0], boxes=boxes, scores=values)
 
 
 def inside_larger(found: Detections, share: float) -> Tensor:

@@ -102,7 +102,8 @@ def score_picture(
                 boxes = scores.boxes[which, torch.arange(len(which), device=which.device)]
                 best.append(torch.cat([boxes, values[:, None]], dim=1).cpu())
     merged = merge_tiles(found, tiles, nms_threshold=limits.nms_iou)
-    return _as_scores(merged, torch.stack(best) if best else torch.zeros(0, scores.scores.shape[1], 5))
+    found_best = torch.stack(best) if best else torch.zeros(0, scores.scores.shape[1], 5)
+    return replace(_as_scores(merged, found_best), tiles=len(tiles))
 
 
 def _as_scores(found: Detections, best: Tensor) -> Scores:

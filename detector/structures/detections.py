@@ -27,6 +27,7 @@ class Scores(TensorFields):
     image_id: str
     boxes: Tensor  # (R, C, 4) float32 xyxy in pixels of the original image, one box per class
     scores: Tensor  # (R, C) float32 probabilities of the foreground classes
+    tiles: int = 1  # into which the image was cut, each of which may have as many detections as an image
 
 
 class Detection(NamedTuple):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from detector.utils.errors import UserError, is_out_of_memory, missing_package, readable, worker_failure
+from detector.utils.interrupts import output_closed, quiet_pipe
 from detector.utils.logging import setup_logging
 from detector.utils.ranks import is_main, local_rank
 
@@ -92,9 +93,16 @@ def run_command(command: Callable[[], object]) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a class may have a name that the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
     setup_logging(console=logging.INFO)  # for errors before the command opens its log file
+    with quiet_pipe():
+        return _run(command)
+
+
+def _run(command: Callable[[], object]) -> int:
     try:
         command()
     except (UserError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and output_closed():
+            raise
         logger.debug("traceback of the error:", exc_info=True)
         if not _leave_to_another():
             logger.error("error: %s", readable(str(error).strip()) or type(error).__name__)

@@ -1,10 +1,16 @@
-"""How a process ends: by Ctrl-C, or with its parent. Commands import this first: it imports nothing large."""
+"""How a process ends: by Ctrl-C, with its parent, or with the reader of its output.
+
+Commands import this first: it imports nothing large.
+"""
 
 import os
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 
 @contextmanager
@@ -34,6 +40,46 @@ def quiet_interrupt() -> Iterator[None]:
 
     with _on_ctrl_c(leave):
         yield
+
+
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End the program without a message if nobody reads its output any more, as in `detector env | head -1`.
+
+    The status, 141, is that of a program that SIGPIPE ends. That signal itself would end a server, too, whose
+    client has gone: other broken pipes stay errors.
+    """
+    try:
+        try:
+            yield
+        finally:
+            for stream in _outputs():  # what is left would be written, and fail, after the program
+                stream.flush()
+    except BrokenPipeError:
+        if not output_closed():
+            raise
+        for stream in _outputs():
+            if _closed(stream):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def output_closed() -> bool:
+    """Whether standard output or standard error is a pipe that nobody reads any more."""
+    return any(map(_closed, _outputs()))
+
+
+def _outputs() -> list[TextIO]:
+    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+
+
+def _closed(stream: TextIO) -> bool:
+    try:
+        poll = select.poll()  # not on Windows
+        poll.register(stream.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # the last two: it is no file, as in a notebook
+        return False
+    return bool(poll.poll(0))  # POLLERR or POLLHUP, which need not be asked for
 
 
 def end_with_parent() -> None:

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from detector.data.check import (
+    Pixels,
     doubtful_classes,
     near_duplicates,
     odd_boxes,
     one_edit_apart,
+    page_findings,
     read_all,
     sketch_gradients,
     tag_findings,
@@ -33,6 +35,13 @@ def test_every_image_is_read_even_if_others_are_damaged():
         assert b.error == "image b cannot be read"
         assert a.error is c.error is d.error is None
         assert a.digest == c.digest != d.digest  # the same bytes, but another shape
+
+
+def test_files_with_several_pages_are_named():
+    readable = {"a": Pixels(None, b""), "b": Pixels(None, b"", pages=3)}
+    (line,) = page_findings("mine_train", readable)
+    assert line.startswith("mine_train: 1 file has several pages or frames, such as b (3): only the first")
+    assert page_findings("mine_train", {"a": readable["a"]}) == []
 
 
 def annotation_of(boxes, labels, crowd=False):

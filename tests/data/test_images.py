@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, TiffImagePlugin
 
-from detector.data.images import find_image, in_any_form, read_image, read_image_size
+from detector.data.images import count_pages, find_image, in_any_form, read_image, read_image_size
 from detector.utils.errors import DataError
 
 RAMP = np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)
@@ -90,7 +90,7 @@ def other_format(form):
     ("content", "message"),
     [
         (None, "does not exist"),
-        (b"not an image", "cannot be read"),
+        (b"not an image", "cannot be read: .* it begins with 'not an image'"),
         (b"", "cannot be read: the file is empty; copy it again"),  # as an interrupted copy leaves it
         *((other_format(form), "cannot be read: .*none of the formats JPEG, PNG") for form in ("EPS", "PDF")),
     ],
@@ -102,6 +102,29 @@ def test_what_is_no_picture_is_named_and_no_other_program_is_started_for_it(tmp_
     for read in (read_image, read_image_size):
         with pytest.raises((DataError, FileNotFoundError), match=rf"cat\.jpg {message}"):
             read(tmp_path / "cat.jpg")
+
+
+def test_gray_with_16_bits_of_which_the_least_is_white(tmp_path):
+    """As radiographs are stored: Pillow inverts only those with 8 bits."""
+    values = np.array([[0, 65535, 0x8000]], dtype=np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.tif", tiffinfo={262: 0})
+    for turned in (False, True):
+        assert read_image(tmp_path / "a.tif", apply_orientation=turned)[0].tolist() == [[255, 0, 127]]
+
+
+def test_pages_and_frames_but_no_copies_are_counted(tmp_path):
+    first, second = (Image.new("RGB", (8, 6), color) for color in ("white", "black"))
+    for suffix, pages in {"tif": 2, "gif": 2, "webp": 2, "png": 2, "mpo": 1}.items():
+        first.save(tmp_path / f"a.{suffix}", save_all=True, append_images=[second])
+        assert count_pages(tmp_path / f"a.{suffix}") == pages
+        assert read_image(tmp_path / f"a.{suffix}").float().mean() > 250  # of the first
+    with TiffImagePlugin.AppendingTiffWriter(tmp_path / "b.tif", True) as file:
+        for picture, copy in ((first, 0), (second.resize((4, 3)), 1)):
+            picture.save(file, format="TIFF", tiffinfo={254: copy})
+            file.newFrame()
+    assert count_pages(tmp_path / "b.tif") == 1
+    first.save(tmp_path / "c.jpg")
+    assert count_pages(tmp_path / "c.jpg") == 1
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])

@@ -41,7 +41,9 @@ def expect_parts(image: LargeImage, expected: torch.Tensor) -> None:
     assert image.reduced(50).shape == (3, 60, 80)  # by 5: the last row has one line of pixels
 
 
-@pytest.mark.parametrize(("mode", "suffix"), [("RGB", "png"), ("L", "png"), ("P", "png"), ("RGB", "tif")])
+@pytest.mark.parametrize(
+    ("mode", "suffix"), [("RGB", "png"), ("L", "png"), ("LA", "png"), ("P", "png"), ("RGB", "tif")]
+)
 def test_a_picture_that_is_decoded_as_a_whole_is_cut(
     mode: str, suffix: str, tmp_path: Path, limit: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

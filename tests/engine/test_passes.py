@@ -57,6 +57,14 @@ def test_the_mean_over_the_passes():
     assert result.scores.equal(torch.tensor([[2.0, 0.5], [6.0, 0.5]]))
 
 
+def test_the_proposals_of_all_tiles_are_those_of_the_image():
+    boxes = torch.tensor([[1.0, 0, 2, 2], [3, 0, 4, 4]])
+    tiles = [views(boxes[row : row + 1], sample(0.0, boxes[row : row + 1])) for row in (0, 1)]
+    whole, cut = predict(Echo(), [views(boxes, sample(0.0, boxes)), tiles], device=CPU)
+    assert cut.scores.equal(whole.scores)
+    assert (whole.tiles, cut.tiles) == (1, 2)
+
+
 def test_passes_of_one_size_go_through_the_model_together():
     boxes = torch.tensor([[1.0, 0, 2, 2], [3, 0, 4, 4]])
     small = replace(sample(4.0, boxes), image=torch.full((3, 16, 18), 4.0))

@@ -28,6 +28,14 @@ def test_threshold_and_limit():
     assert len(postprocess(scores, score_threshold=0.8, nms_threshold=0.9).boxes) == 1  # strictly greater
 
 
+def test_an_image_in_tiles_may_have_as_many_boxes_in_each():
+    scores = Scores("a", BOXES[:, None], torch.tensor([[0.9], [0.8], [0.25]]), tiles=2)
+    options = {"nms_threshold": 0.9, "score_threshold": 0.0}
+    assert len(postprocess(scores, max_detections=1, **options)) == 2
+    assert len(postprocess(scores, max_per_class=1, **options)) == 2
+    assert len(postprocess(scores, max_detections=2, **options)) == 3
+
+
 def test_no_proposals():
     found = postprocess(scored("a", torch.zeros(0, 4), torch.zeros(0, 3)))
     assert found.boxes.shape == (0, 4)

@@ -106,6 +106,15 @@ def test_what_browsers_do_not_show_is_sent_as_png(store: Store, tmp_path: Path) 
     assert Pictures(paths, upright=True).encoded(2)[1] == "image/jpeg"  # a browser turns it
     stored, kind = Pictures(paths, upright=False).encoded(2)
     assert (Image.open(io.BytesIO(stored)).size, kind) == ((60, 80), "image/png")
+    Image.new("RGB", (60, 80)).save(tmp_path / "b.png", exif=turned)  # not all browsers turn it
+    for upright, size in ((True, (80, 60)), (False, (60, 80))):
+        shown = Image.open(io.BytesIO(Pictures({1: tmp_path / "b.png"}, upright=upright).encoded(1)[0]))
+        assert shown.size == size
+        assert 274 not in shown.getexif()
+    frames = [Image.new("RGB", (8, 6), color) for color in ("white", "black")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    content, kind = Pictures({1: tmp_path / "a.gif"}, upright=True).encoded(1)  # the frame that has the boxes
+    assert (Image.open(io.BytesIO(content)).getpixel((0, 0)), kind) == ((255, 255, 255), "image/png")
 
 
 def test_a_picture_that_is_read_in_parts_is_sent_reduced_and_cropped_as_it_is(

@@ -62,6 +62,7 @@ def test_an_object_is_found_once_wherever_it_is_and_whatever_its_size(box):
     assert found.labels.tolist() == [1]
     torch.testing.assert_close(found.boxes, torch.tensor([box]).float(), atol=3.0, rtol=0)
     assert found.scores.tolist() == pytest.approx([0.9])
+    assert scores.tiles == len(TILING.boxes(200, 300))
     assert max(model.together) == 3  # no more tiles at a time than `per_step`
     assert model.sizes[-1] == (100, 150)
     assert {*model.sizes[:-1]} == {(100, 100)}
@@ -86,6 +87,7 @@ def test_small_pictures_are_scored_as_without_tiles():
     (alone,) = score_images(model, Source(), [0], images_per_batch=2, **OPTIONS)
     assert small.boxes.equal(alone.boxes)
     assert small.scores.equal(alone.scores)
+    assert (small.tiles, alone.tiles) == (1, 1)
     assert large.image_id == "large"
     assert postprocess(large, score_threshold=0.001).boxes.tolist() == [[10, 20, 30, 40]]
 

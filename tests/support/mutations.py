@@ -234,8 +234,8 @@ MUTATIONS = [
             "modeling/postprocess.py",
             [
                 ("scores.scores > score_threshold", "scores.scores >= score_threshold"),
-                ("keep[:max_detections]", "keep"),
-                (".indices[:max_per_class]", ".indices[:1]"),
+("keep[: max_detections * scores.tiles]", "keep"),
+                (".indices[: max_per_class * scores.tiles]", ".indices[: scores.tiles]"),
                 ("overlap >= voting_iou", "overlap > voting_iou"),
                 ("overlap * scores", "scores"),
                 ("boxes, values, labels, nms_threshold)  #", "boxes, values, labels * 0, nms_threshold)  #"),

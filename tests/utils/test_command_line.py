@@ -127,3 +127,20 @@ def test_what_the_terminal_cannot_encode_is_printed_escaped(encoding, monkeypatc
 def test_a_folder_whose_name_looks_like_an_option_is_named_so_that_it_is_none(capsys):
     next_step("detector", "report", Path("-run"), "--model", "weak")
     assert capsys.readouterr().out == "next: detector report ./-run --model weak\n"
+
+
+@pytest.mark.parametrize("buffering", [1, -1], ids=["at the end of a line", "at the end"])
+def test_a_command_whose_output_nobody_reads_ends_without_a_word(buffering, monkeypatch, capfd):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=buffering) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(SystemExit) as ended:
+            run_command(lambda: print("found"))
+    assert ended.value.code == 141  # as SIGPIPE ends other programs
+    assert capfd.readouterr() == ("", "")
+
+
+def test_another_broken_pipe_is_an_error(capsys):
+    assert run_command(fail_with(BrokenPipeError(32, "Broken pipe"))) == 2
+    assert "Broken pipe" in capsys.readouterr().err
