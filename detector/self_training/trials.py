@@ -86,9 +86,9 @@ def best_sources(image_aps: Mapping[Source, np.ndarray]) -> list[Source]:
     """
     errors = {source: 1 - np.nan_to_num(image_aps[source]) for source in SOURCES}
     other = np.minimum(errors["tags"], errors["teacher"])
-    better: list[Source] = ["teacher" if each else "tags" for each in errors["teacher"] <= errors["tags"]]
-    clearly = other < _CLEARLY * errors["both"]
-    return [source if sure else "both" for source, sure in zip(better, clearly, strict=True)]
+    better = np.where(errors["teacher"] <= errors["tags"], "teacher", "tags")
+    chosen: list[Source] = np.where(other < _CLEARLY * errors["both"], better, "both").tolist()
+    return chosen
 
 
 def _halves(drawn: np.ndarray, seed: int) -> np.ndarray:
