@@ -31,8 +31,10 @@ from detector.utils.errors import DataError, ErrorList, describe_value, shortene
 from detector.utils.files import read_text, reading
 
 _KIND = "file of a teacher"
-_IMAGE_KEYS = ("file", "file_name", "filename", "image", "image_path", "imagePath", "image_name", "image_id")
-_IMAGE_KEYS += ("source",)
+_IMAGE_KEYS = (
+    *("file", "file_name", "filename", "image", "image_path", "imagePath", "image_name", "image_id"),
+    "source",
+)
 _LIST_OF_NAMES = ("classes.txt", "obj.names", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
 _FORMS = (
     "COCO's instances or results, {IMAGE: boxes, ...}, a list of images with boxes, or a list of boxes that "
@@ -117,7 +119,9 @@ def _from_tool(images: Iterable[ReviewImage]) -> Found:
     """Images as a labeling tool has them; boxes without a score have 1."""
     found = []
     for image in images:
-        boxes = [FoundBox(box.label, box.box, 1.0 if box.score is None else box.score) for box in image.boxes]
+        boxes = []
+        for label, (x1, y1, x2, y2), score, *_ in image.boxes:
+            boxes.append(FoundBox(label, (x1, y1, x2, y2), 1.0 if score is None else score))
         found.append(FoundImage(image.name, boxes, image.size, upright=image.upright, stated=image.stated))
     return Found(found, True)
 
