@@ -24,8 +24,8 @@ from detector.self_training.student import StudentRun, train_detector
 from detector.utils.distributed import gather, rank, world_size
 
 HALVES = 2
-# Share of the error of a source below which another one is better. Two trials from the same boxes differ by two
-# standard deviations as much (measured on Toybox): in a class, and in the mean of all.
+# Share of the error of a source below which another one is better. Two trials from the same boxes differ by
+# two standard deviations as much, in a class and in the mean of all (measured on Toybox).
 _CLEARLY, _CLEARLY_OF_ALL = 0.8, 0.9
 
 
