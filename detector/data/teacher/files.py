@@ -96,6 +96,8 @@ def _from_json(content: Any, path: Path) -> Found:
         return _from_instances(content)
     if isinstance(content, dict) and _is_one_image(content):
         return _from_rows([(0, content)])
+    if isinstance(content, dict) and {"classes", "labels"} == content.keys():
+        raise DataError("it is of FiftyOne: export COCODetectionDataset with the predictions as label_field")
     if isinstance(content, dict) and not {"xyxy", "boxes"} & content.keys():
         return Found([FoundImage(name, _content(name, value)) for name, value in content.items()], True)
     if isinstance(content, list) and content and all(_is_task(row) for row in content):

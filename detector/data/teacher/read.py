@@ -171,6 +171,7 @@ class _Odd:
             "far": ((boxes < -_TOLERANCE) | (boxes > np.array([width, height] * 2) + _TOLERANCE)).any(axis=1),
             "away": ((centers < 0) | (centers > [width, height])).any(axis=1),
             "flat": (boxes[:, 2:] <= boxes[:, :2]).any(axis=1),
+            "beyond": (boxes > 1.1 * np.array([width, height] * 2)).any(axis=1),
             # x2 = x1 + width, so the width may have been another x2.
             "corners": ((sides > boxes[:, :2]) & (sides <= [width, height])).all(axis=1),
         }
@@ -189,11 +190,11 @@ class _Odd:
                 "they in shares of the image? Multiply them by its width and height"
             )
         most = _MOST_ODD * self.total
-        if self.count["far"] > most and self.count["corners"] == self.total:
+        if self.count["beyond"] > most and self.count["corners"] == self.total:
             raise DataError(
-                f"{self.path}: {self.count['far']} of {self.total} boxes extend out of their image, and none "
-                "would if `bbox` had x1, y1, x2, y2: then name it `box`, since `bbox` is COCO's x, y, width, "
-                f"height. {self.first['far']}"
+                f"{self.path}: {self.count['beyond']} of {self.total} boxes extend far out of their image, "
+                "and none would if `bbox` had x1, y1, x2, y2: then name it `box`, since `bbox` is COCO's "
+                f"x, y, width, height. {self.first['beyond']}"
             )
         if self.count["flat"] > most:
             raise DataError(

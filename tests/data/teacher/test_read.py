@@ -213,7 +213,7 @@ def test_tables_of_segment_anything(tmp_path, source) -> None:
         ({"box": XYWH[2:] + XYWH[:2]}, "1 of 1 boxes have no area: if they are x, y, width, height, name th"),
         (
             {"box": None, "bbox": [30, 10, 55, 35]},
-            "1 of 1 boxes extend out of .* if `bbox` had x1, y1, x2, y2: then name it `box`.*'a.jpg' has",
+            "1 of 1 boxes extend far out of .* if `bbox` had x1, y1, x2, y2: then name it `box`.*'a.jpg' has",
         ),
         (
             {"box": None, "points": [[1, 2], [3, 4]], "shape_type": "circle"},
@@ -239,6 +239,7 @@ def test_what_is_wrong_names_file_and_image(tmp_path, source, entry, message) ->
     ("name", "content", "message"),
     [
         ("f.json", 3, "it holds 3, expected COCO's"),
+        ("f.json", {"classes": ["cat"], "labels": {"a": [HF]}}, "it is of FiftyOne: export COCODet"),
         ("f.json", [SAM], "names no image: .*NAME.json"),
         ("f.json", {"x.jpg": [HF]}, "none of its 1 images is in .*'x.jpg' there, 'a' here"),
         ("f.json", {"a.jpg": 3}, "image 'a.jpg': its boxes are 3"),
