@@ -16,6 +16,7 @@ from detector.structures import box_intersection, box_iou
 REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REPLACED, _PART = 0.3, 0.8  # IoU, or share in the drawn box, from which that replaces a box, as in the page
 _LEAST = 0.3  # score, before the page suggests one
+_PERSON = "scripted"
 
 Objects = list[tuple[str, list[float]]]  # class and box
 
@@ -77,14 +78,13 @@ class Review:
     def __init__(self, store: Store, objects: dict[str, Objects]) -> None:
         self.store, self.objects, self.actions = store, objects, Counter[str]()
         self.recent: list[tuple[dict[str, Any], State]] = []  # start and state of the images
-        names = store.names()
-        place = dict(store._rows("SELECT id, place FROM images"))
-        self.order = sorted(names, key=lambda number: place[number])
-        self.names = names
+        self.names = store.names()
+        self.order = [image["id"] for image in store.next_images(_PERSON, len(self.names))]
+        store.release(_PERSON)  # reserved images would not get the boxes of a later detector
 
     def drawn(self) -> int:
         """The boxes that were drawn so far, by earlier reviews of the file, too."""
-        images = map(self.store.image, self.order)
+        images = map(self.store.image, self.names)
         return sum(action.get("how") == "drawn" for image in images for action in image["actions"])
 
     def draw(self, share: float) -> None:
@@ -159,7 +159,7 @@ class Review:
     def _act(self, number: int, what: str, action: dict[str, Any]) -> None:
         self.actions[what] += 1
         key = f"{number}-{len(self.store.image(number)['actions'])}"
-        self.store.record(number, "scripted", [(key, action)])
+        self.store.record(number, _PERSON, [(key, action)])
 
     def _shown(self, state: State, least: float) -> list[dict[str, Any]]:
         low = low_boxes(state, least)
