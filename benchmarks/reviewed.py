@@ -45,7 +45,6 @@ REVIEWS = ("once", "once_look", "twice", "twice_look")
 NAMES = ("tags", "all", "second", *REVIEWS, *(f"again_{name}" for name in REVIEWS))
 QUIET = "DATASETS.WORKERS 1 THREADS 1 TEST.PICTURES 0 SOLVER.LOG_PERIOD 100 SOLVER.CHECKPOINT_PERIOD 100000"
 QUIET += " SOLVER.PICTURE_PERIOD 0 SOLVER.AP_SHARE 0"
-OF_STUDENT = ("SELF_TRAIN.VOTING_IOU", "0", "SELF_TRAIN.DROP_GROUPS", "0")  # its boxes need neither
 
 
 class Chain:
@@ -92,12 +91,12 @@ class Chain:
         if name == "second":
             boxed = ("DATASETS.BOXED", str(self.review("first")))
             self._share_weak("second")
-            return self.student("tags"), (*boxed, *OF_STUDENT, "SELF_TRAIN.TEACHER_STEPS", "0")
+            return self.student("tags"), (*boxed, "SELF_TRAIN.TEACHER_STEPS", "0")
         review = name.removeprefix("again_")
         boxed = ("DATASETS.BOXED", str(self.review(review)))
         if review != name:
             return self.weak(name, *boxed), boxed
-        return self.student("second" if review.startswith("twice") else "tags"), (*boxed, *OF_STUDENT)
+        return self.student("second" if review.startswith("twice") else "tags"), boxed
 
     def _share_weak(self, name: str) -> None:
         """Put the weak detector of tags beside a student: `detector review` takes their order from it."""
