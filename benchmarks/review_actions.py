@@ -22,6 +22,7 @@ import torch
 from measure import print_table, write_result
 from playwright.sync_api import Page
 from review_page import NAME, WATCH, open_page
+from review_rules import CORRECT, iou, low_boxes, match, objects_of, overlaps_of
 
 from detector.config import load_cfg
 from detector.data.build import build_dataset
@@ -31,9 +32,7 @@ from detector.labeling.suggest import image_name
 from detector.review.pictures import Pictures
 from detector.review.session import Session, open_session
 from detector.review.store import Store
-from detector.structures import box_iou
 
-REJECT, CORRECT = 0.5, 0.75  # IoU below which a box is rejected, and corrected
 _REACH = 10  # pixels of the screen around the chosen box where a drag takes a handle
 CASES = {"boxes": ("boxes of the detector", True), "empty": ("every box drawn", False)}
 
@@ -88,10 +87,7 @@ class Annotator:
         """Correct what is worst: a missing box, one that is off, one too many. False: all is right."""
         shown = self._shown()
         taken = match(shown, objects)
-        overlaps = [
-            0.0 if index not in taken else _iou(taken[index]["box"], objects[index][1])
-            for index in range(len(objects))
-        ]
+        overlaps = overlaps_of(objects, taken)
         announced = self._announced()  # of the missing boxes, one of this class comes first
         worst = min(
             range(len(objects)),
@@ -208,55 +204,12 @@ class Annotator:
         )
 
 
-def match(boxes: list[dict[str, Any]], objects: list[tuple[str, list[float]]]) -> dict[int, dict[str, Any]]:
-    """The box of its class that each object has, by the object's index; the highest IoU is first."""
-    pairs = sorted(
-        (
-            (_iou(box["box"], target), row, index)
-            for row, box in enumerate(boxes)
-            for index, (label, target) in enumerate(objects)
-            if label == box["label"]
-        ),
-        reverse=True,
-    )
-    found: dict[int, int] = {}
-    for overlap, row, index in pairs:
-        if overlap >= REJECT and index not in found and row not in found.values():
-            found[index] = row
-    return {index: boxes[row] for index, row in found.items()}
-
-
-def low_boxes(state: State, least: float) -> set[str]:
-    """The boxes that the page hides: those below the least score, except the best of each class."""
-    best: dict[str, float] = {}
-    for box in state["boxes"]:
-        if box["status"] != "rejected":
-            best[box["label"]] = max(best.get(box["label"], 0.0), box["score"] or 1.0)
-    low = (box for box in state["boxes"] if box["status"] == "proposed" and box["score"] is not None)
-    return {box["id"] for box in low if box["score"] < min(least, best[box["label"]])}
-
-
-def _iou(box: list[float], other: list[float]) -> float:
-    return float(box_iou(torch.tensor([box]), torch.tensor([other])))
-
-
 def _area(box: list[float]) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
 def _inside(point: list[float], box: list[float]) -> bool:
     return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
-
-
-def objects_of(dataset: AnnotatedImages) -> dict[str, list[tuple[str, list[float]]]]:
-    """Class and box of each object, by the names of the images."""
-    found = {}
-    for index in range(len(dataset)):
-        annotation = dataset.annotation(index)
-        assert annotation is not None
-        labels = [dataset.class_names[label] for label in annotation.labels.tolist()]
-        found[image_name(dataset, index)] = list(zip(labels, annotation.boxes.tolist(), strict=True))
-    return found
 
 
 def measure(case: str, session: Session, objects: dict[str, Any], options: argparse.Namespace) -> Effort:
@@ -325,7 +278,7 @@ def by_files(page: Effort) -> Effort:
 def _right(state: State, objects: list[tuple[str, list[float]]]) -> int:
     kept = [box for box in state["boxes"] if box["status"] == "accepted"]
     return sum(
-        any(each["label"] == label and _iou(each["box"], box) >= CORRECT - 0.01 for each in kept)
+        any(each["label"] == label and iou(each["box"], box) >= CORRECT - 0.01 for each in kept)
         for label, box in objects
     )
 

@@ -187,6 +187,7 @@ def assess(
         zip(indices, scored, strict=True), total=len(indices), desc="order", unit="image", disable=None
     )
     for index, scores in progress:
+        scores = scores.to("cpu")
         found = boxes_to_review(training_set, index, labels[index], scores, thresholds)
         values.append(by_teacher(index, scores) if by_teacher else entropy(scores, labels[index]))
         images.append(found.image)

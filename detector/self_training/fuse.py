@@ -52,10 +52,27 @@ class Support:
     anywhere: Tensor  # (C,) share of the proposals that lie in a box of the teacher
     chance: Tensor  # (C,) share of the proposals elsewhere than its best one that it supports
 
-    def of_class(self, c: int) -> tuple[float, ...]:
-        """The values of a class: best, confirmed, inside, anywhere and chance."""
+    def of_class(self, c: int) -> "ClassSupport":
         columns = self.best, self.confirmed, self.inside, self.anywhere, self.chance
-        return tuple(float(column[c]) for column in columns)
+        return ClassSupport(*(float(column[c]) for column in columns))
+
+
+class ClassSupport(NamedTuple):
+    """The values of a class in :class:`Support`."""
+
+    best: float
+    confirmed: float
+    inside: float
+    anywhere: float
+    chance: float
+
+
+class _FoundBox(NamedTuple):
+    """A box of a teacher."""
+
+    score: float
+    image: int
+    agreed: float  # see Support
 
 
 class Opinion(NamedTuple):
@@ -181,28 +198,28 @@ def estimate_trust(
     columns = []
     for c in range(shown.shape[1]):
         counts = {True: 0, False: 0}  # images that show the class, and that are known not to
-        boxes: dict[bool, list[tuple[float, int, float]]] = {True: [], False: []}  # score, image, agreed
-        ours: dict[int, tuple[float, ...]] = {}  # of images with the tag, by Support.of_class
+        boxes: dict[bool, list[_FoundBox]] = {True: [], False: []}  # in these
+        ours: dict[int, ClassSupport] = {}  # of images with the tag
         for row, found in enumerate(teacher):
             if found is None or not known[row, c]:
                 continue
-            tagged, of_class = bool(shown[row, c]), found.labels == c
+            tagged, is_class = bool(shown[row, c]), found.labels == c
             counts[tagged] += 1
             agreed, said = torch.ones(len(found)), None if supports is None else supports[row]
             if said is not None:
                 agreed = said.agreed
                 if tagged:
                     ours[row] = said.of_class(c)
-            pairs = zip(found.scores[of_class].tolist(), agreed[of_class].tolist(), strict=True)
-            boxes[tagged] += [(score, row, value) for score, value in pairs]
-        columns.append(_of_class(boxes, counts, ours))
+            pairs = zip(found.scores[is_class].tolist(), agreed[is_class].tolist(), strict=True)
+            boxes[tagged] += [_FoundBox(score, row, value) for score, value in pairs]
+        columns.append(_trust_in_class(boxes, counts, ours))
     return Trust(*torch.tensor(columns, dtype=torch.float32).reshape(-1, 6).unbind(dim=1))
 
 
-def _of_class(
-    boxes: Mapping[bool, list[tuple[float, int, float]]],
+def _trust_in_class(
+    boxes: Mapping[bool, list[_FoundBox]],
     counts: Mapping[bool, int],
-    ours: Mapping[int, tuple[float, ...]],
+    ours: Mapping[int, ClassSupport],
 ) -> tuple[float, ...]:
     """The six values of :class:`Trust` of a class.
 
@@ -210,7 +227,7 @@ def _of_class(
     without it, n - f are right. The threshold is the one of the highest F1 = 2 (n - f) / (n + m), where m is
     the greatest n - f of any.
     """
-    right, wrong = (torch.tensor([box[0] for box in boxes[tagged]]) for tagged in (True, False))
+    right, wrong = (torch.tensor([box.score for box in boxes[tagged]]) for tagged in (True, False))
     if not len(right):
         return float("inf"), 0.0, 0.0, 0.0, 0.0, 1.0
     candidates = right.unique()  # ascending
@@ -219,14 +236,14 @@ def _of_class(
     net = (n - _most_false(false, counts)).clamp(min=0)
     row = int((net / (n + net.max().clamp(min=1e-9))).argmax())  # the first, so the lowest of equal ones
     threshold, precision = float(candidates[row]), float(net[row] / n[row])
-    kept = {tagged: [box for box in boxes[tagged] if box[0] >= threshold] for tagged in boxes}
-    images = {tagged: {row for _, row, _ in kept[tagged]} for tagged in kept}
+    kept = {tagged: [box for box in boxes[tagged] if box.score >= threshold] for tagged in boxes}
+    images = {tagged: {box.image for box in kept[tagged]} for tagged in kept}
     recall = len(images[True]) / counts[True]
     denied = len(images[False]) / counts[False] if counts[False] else 0.0
     if not ours:
         return threshold, precision, recall, denied, math.nan, 0.0
     best, _, _, _, chance = torch.tensor([*ours.values()]).mean(dim=0).tolist()
-    agreed = _at_least(sum(value for _, _, value in kept[True]) / len(kept[True]), len(kept[True]))
+    agreed = _at_least(sum(box.agreed for box in kept[True]) / len(kept[True]), len(kept[True]))
     agreement = _between(agreed, chance, best)
     _, confirmed, inside, anywhere, _ = torch.tensor([ours[row] for row in images[True]]).T  # (images,) each
     # The weak detector may find parts: how often its best box lies in the teacher's, compared with proposals.

@@ -57,7 +57,7 @@ def join(
                     write_training_boxes(folder / source, run.cfg.datasets.train_split, training_set, boxes)
         trials = Trials(replace(run, folder=folder), dataset, *tags_of(training_set), found_by)
         image_aps = try_sources(trials)
-        sources = best_sources(image_aps)
+        sources = best_sources(image_aps, (trust.recall > 0).numpy())
         trust = trust.learn_from(sources)
         for c, name in enumerate(names):
             percent = {source: _percent(found[c]) for source, found in image_aps.items()}

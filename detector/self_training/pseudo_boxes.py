@@ -89,7 +89,9 @@ def find_trials(folder: Path, training_set: TrainingSet) -> dict[str, dict[str, 
             values = read_json(run / "teacher.json")
             keys = "image_AP", "advice"
             return {
-                name: {key: each[key] for key in keys} for name, each in values.items() if keys[0] in each
+                name: {key: of_class[key] for key in keys}
+                for name, of_class in values.items()
+                if keys[0] in of_class
             }
     return {}
 
@@ -119,7 +121,7 @@ def find_pseudo_boxes(run: StudentRun, training_set: TrainingSet, weights: Seque
     opinions = look(cfg, models, training_set, own, device)
     for others in gather(opinions):
         opinions |= others
-    boxes = {index: each.boxes for index, each in opinions.items()}
+    boxes = {index: opinion.boxes for index, opinion in opinions.items()}
     if training_set.teacher:
         boxes = join(run, training_set, opinions, weights[0], made_from)
     with sync_errors():

@@ -17,6 +17,7 @@ from detector.data.formats import review_import
 from detector.labeling import suggest as suggesting
 from detector.labeling.label import import_reviewed
 from detector.labeling.suggest import RULES, suggest
+from detector.structures import Scores
 from detector.utils.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
@@ -178,6 +179,19 @@ def test_the_detector_that_stands_for_the_run_finds_the_boxes(with_student, tmp_
     assert {image.name: image.boxes for image in found} == boxes["weak"]
     with pytest.raises(UserError, match="exists"):  # another's boxes are not replaced
         suggest(str(run), (), count=3, by="entropy", output=tmp_path / "weak", model="student")
+
+
+class OnGPU:
+    """Scores that nothing can use before they are on the CPU, where the labels are."""
+
+    def __init__(self, scores: Scores) -> None:
+        self.to = lambda device: scores.to(device) if device == "cpu" else self
+
+
+def test_scores_of_a_gpu_are_moved_to_the_labels(run: Path, tmp_path: Path, monkeypatch) -> None:
+    found, predict = suggested(run, tmp_path / "cpu"), suggesting.predict
+    monkeypatch.setattr(suggesting, "predict", lambda *args, **keys: map(OnGPU, predict(*args, **keys)))
+    assert suggested(run, tmp_path / "gpu") == found
 
 
 def test_a_run_that_was_moved(run: Path, tmp_path: Path) -> None:

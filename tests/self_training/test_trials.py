@@ -10,14 +10,28 @@ from detector.self_training.fuse import SOURCES
 
 
 def test_a_class_learns_from_both_unless_one_source_is_clearly_better():
+    named = np.ones(6, dtype=bool)
     found = {
-        "tags": np.array([0.9, 0.5, np.nan, 0.7, 0.81, 1.0]),
+        "tags": np.array([0.9, 0.5, np.nan, 0.7, 0.83, 1.0]),
         "both": np.array([0.8, 0.6, np.nan, 0.7, 0.80, 1.0]),
         "teacher": np.array([0.7, 0.8, np.nan, 0.7, 0.70, 0.9]),
     }
-    assert trials.best_sources(found) == ["tags", "teacher", "both", "both", "both", "both"]
-    found["tags"][4] = 0.811  # an error of 0.189 beside 0.2
-    assert trials.best_sources(found)[4] == "tags"
+    assert trials.best_sources(found, named) == ["tags", "teacher", "both", "both", "both", "both"]
+    found["tags"][4] = 0.841  # an error of 0.159 beside 0.2
+    assert trials.best_sources(found, named)[4] == "tags"
+
+
+def test_a_class_that_cannot_tell_learns_from_the_source_that_is_best_for_all():
+    found = {  # as of a teacher whose boxes are all too large
+        "tags": np.array([0.37, 0.86, 0.57, 0.65, 0.35, 0.94]),
+        "both": np.array([0.33, 0.78, 0.45, 0.52, 0.34, 0.80]),
+        "teacher": np.array([0.34, 0.78, 0.50, 0.48, 0.31, 0.87]),
+    }
+    assert trials.best_sources(found, np.ones(6, dtype=bool)) == ["tags"] * 6
+    # Classes of which the teacher has no boxes differ by chance alone.
+    assert trials.best_sources(found, np.zeros(6, dtype=bool))[4] == "both"
+    found["teacher"][3] = 0.75
+    assert trials.best_sources(found, np.ones(6, dtype=bool))[3] == "teacher"
 
 
 @pytest.mark.parametrize("factors", [False, True])

@@ -2,14 +2,18 @@
 
     {"score": 0.9, "label": "cat", "box": {"xmin": 10, "ymin": 20, "xmax": 60, "ymax": 80}}     Hugging Face
     {"score": 0.9, "label": "cat", "mask": rows of 0 and 1}                                     and its masks
-    {"name": "cat", "class": 0, "confidence": 0.9, "box": {"x1": 10, "y1": 20, ...}}            Ultralytics
+    {"name": "cat", "class": 0, "confidence": 0.9, "box": {"x1": 10, "y1": 20, ...}}            Ultralytics;
+                                                                   rotated ones have the corners 1 to 4
     {"category_id": 1, "bbox": [x, y, width, height], "score": 0.9, "segmentation": ...}        COCO
     {"bbox": [x, y, width, height], "predicted_iou": 0.9, "stability_score": 0.95, "segmentation": ...}  SAM
     {"x_min": 10, "y_min": 20, "x_max": 60, "y_max": 80, "class_name": "cat", "confidence": 0.9}  supervision
+    {"label": "cat", "points": [[10, 20], [60, 80]], "shape_type": "rectangle", "score": 0.9}   LabelMe
     {"label": "cat", "box": [x1, y1, x2, y2], "score": 0.9}                                     detector
 
 An image has a list of these, or arrays: {"xyxy": [[x1, y1, x2, y2], ...], "confidence": [...], "class_id":
-[...], "data": {"class_name": [...]}} (supervision.Detections), or "boxes", "scores", "labels" (torchvision).
+[...], "data": {"class_name": [...]}} (supervision.Detections); "boxes", "scores", "labels" (torchvision), and
+"text_labels" (Hugging Face); "boxes", "logits", "phrases" (Grounding DINO); "bboxes", "scores", "labels"
+(MMDetection).
 """
 
 import math
@@ -20,12 +24,26 @@ from typing import Any, NamedTuple
 from detector.data.teacher.masks import Box, Size, mask_box
 from detector.utils.errors import DataError, describe_value
 
-LISTS = ("boxes", "detections", "predictions", "annotations", "results", "objects", "masks")
+LISTS = (
+    "boxes",
+    "bboxes",
+    "detections",
+    "predictions",
+    "annotations",
+    "results",
+    "objects",
+    "shapes",
+    "masks",
+)
 _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x_min", "y_min", "x_max", "y_max"))
+_ROTATED = tuple(f"{axis}{corner}" for corner in range(1, 5) for axis in "xy")
+_SHAPES = (None, "rectangle", "polygon", "rotation", "mask")  # of LabelMe, whose points enclose the object
 _SCORES = ("score", "confidence", "conf")
-_NAMES = ("class_name", "label", "name", "category", "class", "category_id", "class_id")
-_ARRAYS = {"confidence": "score", "scores": "score", "score": "score", "class_id": "class_id"}
-_ARRAYS |= {"labels": "label", "class_name": "class_name", "mask": "segmentation"}
+_NAMES = ("class_name", "category_name", "label", "name", "category", "class", "category_id", "class_id")
+# Of keys with the same meaning, the later one counts.
+_ARRAYS = {"logits": "score", "confidence": "score", "scores": "score", "score": "score"}
+_ARRAYS |= {"class_id": "class_id", "labels": "label", "mask": "segmentation"}
+_ARRAYS |= {"phrases": "class_name", "text_labels": "class_name", "class_name": "class_name"}
 # SAM regresses its estimate of the IoU, so it may exceed 1.
 _HIGHEST_IOU = 1.2
 
@@ -84,7 +102,7 @@ def read_entry(row: dict[str, Any]) -> FoundBox | None:
     """
     box, size = _stated_box(row), None
     mask = row.get("mask")  # of Hugging Face; others name a file here
-    mask = row.get("segmentation", mask if isinstance(mask, (list, dict)) else None)
+    mask = row.get("segmentation", mask if isinstance(mask, (list, dict)) else _outline(row))
     if mask not in (None, [], ""):
         around, size = mask_box(mask)
         box = around if box is None and around is not None else box
@@ -116,10 +134,23 @@ def _score(row: dict[str, Any]) -> float:
     return score
 
 
+def _outline(row: dict[str, Any]) -> Any:
+    """The corners of a rotated box, or the points of LabelMe's shape, as a polygon; None: there are none."""
+    sides = row["box"] if isinstance(row.get("box"), dict) else row
+    if all(name in sides for name in _ROTATED):
+        return [[_number(sides[name], "corner") for name in _ROTATED]]
+    if "points" in row and row.get("shape_type") not in _SHAPES:
+        expected = ", ".join(map(str, _SHAPES[1:]))
+        raise DataError(f"a shape is a {describe_value(row['shape_type'])}, expected one of {expected}")
+    return row.get("points")
+
+
 def _stated_box(row: dict[str, Any]) -> Box | None:
     stated = row.get("box", row.get("xyxy"))
     if isinstance(stated, dict) or stated is None:
         sides = row if stated is None else stated
+        if all(name in sides for name in _ROTATED):
+            return None
         for names in _CORNERS:
             if all(name in sides for name in names):
                 return _box([sides[name] for name in names])

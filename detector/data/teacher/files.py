@@ -3,27 +3,27 @@
 A file .json
     COCO's instances (images, annotations, categories) or results (a list of image_id, category_id, bbox);
     {"a.jpg": boxes of one image, ...}; a list of {"image": "a.jpg", "boxes": ...}; or a list of boxes that
-    each name their image, as the sinks of supervision write them.
-A file .jsonl
-    {"image": "a.jpg", "boxes": ...} per line, or per line a box that names its image.
+    each name their image, as supervision's JSONSink writes them; tasks of Label Studio with predictions.
+A file .jsonl or .csv
+    {"image": "a.jpg", "boxes": ...} per line, or per line a box that names its image (supervision's CSVSink).
 A folder of texts
     YOLO's predictions, `class x y width height confidence` or an outline: as Ultralytics saves them
     (runs/detect/predict), or as autodistill does (data.yaml, train/labels, valid/labels).
-A folder of NAME.json or NAME/metadata.csv
-    one for each image, as the scripts of SAM and SA-1B write them.
+A folder of NAME.json, NAME.xml or NAME/metadata.csv
+    one for each image, as LabelMe, VOC, and the scripts of SAM and SA-1B write them.
 
 `entries.py` says what the boxes of an image may be.
 """
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from detector.data.datasets.coco_tools import STORED, drawn_upright, says_stored
 from detector.data.datasets.image_table import json_lines
-from detector.data.formats import yolo
+from detector.data.formats import ReviewImage, label_studio, voc, yolo
 from detector.data.pictures import files_below
 from detector.data.teacher.entries import LISTS, FoundBox, read_content, read_entry
 from detector.data.teacher.masks import Size
@@ -31,7 +31,10 @@ from detector.utils.errors import DataError, ErrorList, describe_value, shortene
 from detector.utils.files import read_text, reading
 
 _KIND = "file of a teacher"
-_IMAGE_KEYS = ("file", "file_name", "filename", "image", "image_path", "image_name", "image_id", "source")
+_IMAGE_KEYS = (
+    *("file", "file_name", "filename", "image", "image_path", "imagePath", "image_name", "image_id"),
+    "source",
+)
 _LIST_OF_NAMES = ("classes.txt", "obj.names", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt")
 _FORMS = (
     "COCO's instances or results, {IMAGE: boxes, ...}, a list of images with boxes, or a list of boxes that "
@@ -71,30 +74,58 @@ def read_found(path: Path) -> Found:
         return _read_folder(path)
     with reading(path, _KIND):
         suffix = path.suffix.lower()
-        if suffix not in (".json", ".jsonl"):
+        if suffix not in (".json", ".jsonl", ".csv"):
             kind, hint = suffix or "without a suffix", ""
             if suffix in (".mat", ".pkl", ".npz"):
                 hint = "; proposals of another project are for detector convert-proposals"
-            raise DataError(f"it is of the kind {kind}, expected .json, .jsonl or a folder{hint}")
+            raise DataError(f"it is of the kind {kind}, expected .json, .jsonl, .csv or a folder{hint}")
         if suffix == ".json":
-            return _from_json(json.loads(read_text(path, _KIND)))
-    mistakes = ErrorList(path)
-    rows = [*json_lines(read_text(path, _KIND).split("\n"), mistakes)]
+            return _from_json(json.loads(read_text(path, _KIND)), path)
+    mistakes, lines = ErrorList(path), read_text(path, _KIND).split("\n")
+    if suffix == ".csv":
+        rows: list[tuple[int, dict[str, Any]]] = [*enumerate(csv.DictReader(lines), start=2)]
+    else:
+        rows = [*json_lines(lines, mistakes)]
     found = _from_rows(rows, lambda line, error: mistakes.add(line, error))
     mistakes.check()
     return found
 
 
-def _from_json(content: Any) -> Found:
+def _from_json(content: Any, path: Path) -> Found:
     if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
         return _from_instances(content)
-    if isinstance(content, dict) and isinstance(content.get("image"), dict):  # SA-1B's file of one image
+    if isinstance(content, dict) and _is_one_image(content):
         return _from_rows([(0, content)])
+    if isinstance(content, dict) and {"classes", "labels"} == content.keys():
+        raise DataError("it is of FiftyOne: export COCODetectionDataset with the predictions as label_field")
     if isinstance(content, dict) and not {"xyxy", "boxes"} & content.keys():
         return Found([FoundImage(name, _content(name, value)) for name, value in content.items()], True)
+    if isinstance(content, list) and content and all(_is_task(row) for row in content):
+        return _from_tool(label_studio.read(content, None, path))
     if isinstance(content, list) and all(isinstance(row, dict) for row in content):
         return _from_rows([(0, row) for row in content])
     raise DataError(f"it holds {describe_value(content)}, expected {_FORMS}")
+
+
+def _is_one_image(content: dict[str, Any]) -> bool:
+    """Whether it is SA-1B's or LabelMe's file of one image."""
+    return isinstance(content.get("image"), dict) or "imagePath" in content
+
+
+def _is_task(row: Any) -> bool:
+    """Whether it is a task of Label Studio."""
+    return isinstance(row, dict) and isinstance(row.get("data"), dict)
+
+
+def _from_tool(images: Iterable[ReviewImage]) -> Found:
+    """Images as a labeling tool has them; boxes without a score have 1."""
+    found = []
+    for image in images:
+        boxes = []
+        for label, (x1, y1, x2, y2), score, *_ in image.boxes:
+            boxes.append(FoundBox(label, (x1, y1, x2, y2), 1.0 if score is None else score))
+        found.append(FoundImage(image.name, boxes, image.size, upright=image.upright, stated=image.stated))
+    return Found(found, True)
 
 
 def _content(name: str, content: Any) -> list[FoundBox]:
@@ -138,6 +169,10 @@ def _image_of(row: dict[str, Any]) -> FoundImage:
             hint = "; the masks of one image are read from a folder of files NAME.json"
         raise DataError(f"{describe_value(row)} names no image: expected {_FORMS}{hint}")
     value = row[key]
+    if key == "imagePath" and isinstance(value, str):
+        return FoundImage(
+            value, [], _size_of({"height": row.get("imageHeight"), "width": row.get("imageWidth")})
+        )
     if isinstance(value, dict):
         stored = value.get("orientation") == STORED
         return _image_of(value)._replace(size=_size_of(value), upright=not stored, stated=stored)
@@ -199,15 +234,18 @@ def _read_folder(path: Path) -> Found:
     ]
     single = files_below(path, (".json",))
     tables = [file for file in files_below(path, (".csv",)) if file.name == "metadata.csv"]
-    if len(kinds := [kind for kind in (texts, single, tables) if kind]) != 1:
+    annotations = files_below(path, (".xml",))
+    if len(kinds := [kind for kind in (texts, single, tables, annotations) if kind]) != 1:
         shown = shortened([kind[0].relative_to(path).as_posix() for kind in kinds], 3) or "none of these"
         raise DataError(
-            f"{path} has {shown}, expected files of one kind: texts of YOLO, NAME.json of one image each, or "
-            "NAME/metadata.csv"
+            f"{path} has {shown}, expected files of one kind: texts of YOLO, NAME.json or NAME.xml of one "
+            "image each, or NAME/metadata.csv"
         )
     if texts:
         names = yolo.read_names(path)[0] if yolo.find_names(path) else {}
         return Found([_read_yolo(file, path) for file in texts], False, dict(names.items()))
+    if annotations:
+        return _from_tool(voc.read(voc.annotations_folder(path) or path, None))
     images = [_read_table(file, path) for file in tables] or [_read_single(file, path) for file in single]
     return Found(images, True)
 
@@ -219,11 +257,11 @@ def _name_below(file: Path, folder: Path) -> str:
 
 
 def _read_single(file: Path, folder: Path) -> FoundImage:
-    """NAME.json: the boxes of one image, or SA-1B's {"image": ..., "annotations": ...}."""
+    """NAME.json: the boxes of one image, SA-1B's {"image": ..., "annotations": ...} or LabelMe's."""
     image = FoundImage(_name_below(file, folder), [])
     with reading(file, _KIND):
         content = json.loads(read_text(file, _KIND))
-        if isinstance(content, dict) and isinstance(content.get("image"), dict):
+        if isinstance(content, dict) and _is_one_image(content):
             image = _image_of(content)
         return image._replace(boxes=read_content(content))
 

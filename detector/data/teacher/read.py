@@ -20,9 +20,7 @@ from detector.structures import TeacherBoxes
 from detector.utils.errors import DataError, counted, shortened
 
 _TOLERANCE = 2.0  # pixels that a box may extend out of its image without a warning
-_MOST_OUTSIDE = (
-    0.2  # share of boxes whose center is outside: with more, they were made for images of another size
-)
+_MOST_ODD = 0.2  # share of boxes outside of their image, or without area, above which all are misread
 
 
 def read_teacher(path: Path, table: Path | None, dataset: AnnotatedImages) -> dict[str, TeacherBoxes]:
@@ -168,10 +166,14 @@ class _Odd:
         self.name = self.name or (name if len(boxes) else "")
         self.largest = max(self.largest, float(abs(boxes).max(initial=0)))
         centers = (boxes[:, :2] + boxes[:, 2:]) / 2  # (T, 2); models let boxes extend, but not lie, outside
+        sides = boxes[:, 2:] - boxes[:, :2]  # (T, 2)
         found = {
             "far": ((boxes < -_TOLERANCE) | (boxes > np.array([width, height] * 2) + _TOLERANCE)).any(axis=1),
             "away": ((centers < 0) | (centers > [width, height])).any(axis=1),
             "flat": (boxes[:, 2:] <= boxes[:, :2]).any(axis=1),
+            "beyond": (boxes > 1.1 * np.array([width, height] * 2)).any(axis=1),
+            # x2 = x1 + width, so the width may have been another x2.
+            "corners": ((sides > boxes[:, :2]) & (sides <= [width, height])).all(axis=1),
         }
         for kind, rows in found.items():
             self.count[kind] += int(rows.sum())
@@ -187,7 +189,19 @@ class _Odd:
                 f"{self.path}: all {self.total} boxes are within one pixel, from image {self.name!r} on: are "
                 "they in shares of the image? Multiply them by its width and height"
             )
-        if self.count["away"] > _MOST_OUTSIDE * self.total:
+        most = _MOST_ODD * self.total
+        if self.count["beyond"] > most and self.count["corners"] == self.total:
+            raise DataError(
+                f"{self.path}: {self.count['beyond']} of {self.total} boxes extend far out of their image, "
+                "and none would if `bbox` had x1, y1, x2, y2: then name it `box`, since `bbox` is COCO's "
+                f"x, y, width, height. {self.first['beyond']}"
+            )
+        if self.count["flat"] > most:
+            raise DataError(
+                f"{self.path}: {self.count['flat']} of {self.total} boxes have no area: if they are x, y, "
+                f"width, height, name them `bbox`; are their corners swapped? {self.first['flat']}"
+            )
+        if self.count["away"] > most:
             raise DataError(
                 f"{self.path}: {self.count['away']} of {self.total} boxes lie outside of their image: were "
                 f"they made for images of another size, or turned? {self.first['away']}"

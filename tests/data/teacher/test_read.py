@@ -40,6 +40,9 @@ def run_lengths(box=BOX, height=HEIGHT, width=WIDTH):
 
 def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        path.write_text("\n".join(",".join(map(str, row)) for row in (content, content.values())))
+        return path
     lines = path.suffix == ".jsonl"
     path.write_text("\n".join(map(json.dumps, content)) if lines else json.dumps(content))
     return path
@@ -50,6 +53,17 @@ XYWH = [6, 4, 24, 16]
 HF = {"score": 0.5, "label": "a cat.", "box": {"xmin": 6, "ymin": 4, "xmax": 30, "ymax": 20}}
 ARRAYS = {"xyxy": [BOX], "confidence": [0.5], "class_id": [0], "data": {"class_name": ["cat"]}}
 SUPERVISION = {"x_min": 6, "y_min": 4, "x_max": 30, "y_max": 20, "class_id": 3, "confidence": 0.5}
+DINO = {"boxes": [BOX], "logits": [0.5], "phrases": ["cat"]}
+ROTATED = {"x1": 6, "y1": 12, "x2": 18, "y2": 4, "x3": 30, "y3": 12, "x4": 18, "y4": 20}
+SHAPE = {"label": "cat", "points": [[6, 4], [30, 20]], "shape_type": "rectangle", "score": 0.5}
+LABELME = {"shapes": [SHAPE], "imagePath": "a.jpg", "imageHeight": HEIGHT, "imageWidth": WIDTH}
+REGION = {
+    "type": "rectanglelabels",
+    "original_width": WIDTH,
+    "original_height": HEIGHT,
+    "score": 0.5,
+    "value": {"x": 10, "y": 10, "width": 40, "height": 40, "rotation": 0, "rectanglelabels": ["cat"]},
+}
 SAM = {"bbox": XYWH, "predicted_iou": 0.5, "stability_score": 0.9, "area": 3, "crop_box": [0, 0, 60, 40]}
 INSTANCES = {
     "images": [{"id": 7, "file_name": "a.jpg", "height": HEIGHT, "width": WIDTH}],
@@ -81,6 +95,24 @@ def instances(**keys):
         ("torchvision.jsonl", [{"file": "a", "boxes": [BOX], "scores": [0.5], "labels": ["cat"]}], 1),
         ("table.jsonl", [{"file": "a", "boxes": [{"label": "cat", "box": BOX, "score": 0.5}]}], 1),
         ("proposals.jsonl", [{"image": "a", "boxes": [BOX], "scores": [0.5]}], -1),
+        ("sink.csv", {**SUPERVISION, "file_name": "a.jpg", "class_name": "cat", "tracker_id": ""}, 1),
+        (
+            "sahi.json",
+            [{"image_id": "a", "bbox": XYWH, "score": 0.5, "category_id": 0, "category_name": "cat"}],
+            1,
+        ),
+        ("hf.json", {"a.jpg": {"boxes": [BOX], "scores": [0.5], "labels": [0], "text_labels": ["cat"]}}, 1),
+        ("dino.json", {"a.jpg": DINO}, 1),
+        ("dino.json", {"a.jpg": DINO | {"logits": [3.0], "scores": [0.5]}}, 1),
+        (
+            "mmdetection/a.json",
+            {"labels": [3], "scores": [0.5], "bboxes": [BOX], "masks": [run_lengths()]},
+            1,
+        ),
+        ("rotated.json", {"a.jpg": [{"name": "cat", "confidence": 0.5, "box": ROTATED}]}, 1),
+        ("labelme/a.json", LABELME, 1),
+        ("labelme.json", LABELME, 1),
+        ("tasks.json", [{"data": {"image": "/data/a.jpg"}, "predictions": [{"result": [REGION]}]}], 1),
         ("masks.json", {"a.jpg": [{"label": "cat", "score": 0.5, "mask": PIXELS}], "b.jpg": []}, 1),
         ("masks.json", {"a.jpg": [{**HF, "mask": "a_0.png"}], "b.jpg": []}, 1),
         ("sam/a.json", [{"segmentation": PIXELS, "predicted_iou": 0.5}], -1),
@@ -104,7 +136,7 @@ def test_forms(tmp_path, source, name, content, label) -> None:
     expected = TeacherBoxes(torch.tensor([BOX]), torch.tensor([0.5]), torch.tensor([label]))
     assert found["a"] == expected
     # COCO's results and single boxes do not tell where nothing was found.
-    assert ("e" in found) == (name in ("results.json", "sink.json"))
+    assert ("e" in found) == (name in ("results.json", "sink.json", "sink.csv", "sahi.json"))
 
 
 def test_yolo(tmp_path, source) -> None:
@@ -132,6 +164,18 @@ def test_folders_of_autodistill(tmp_path, source, small_voc) -> None:
     with pytest.warns(UserWarning, match="have no entry"):
         found = read_teacher(root, None, source)
     assert [(len(found[name]), found[name].labels.tolist()) for name in "ab"] == [(1, [1]), (1, [1])]
+
+
+def test_folder_of_voc(tmp_path, source) -> None:
+    (folder := tmp_path / "found" / "Annotations").mkdir(parents=True)
+    (folder / "a.xml").write_text(
+        f"<annotation><filename>a.jpg</filename><size><width>{WIDTH}</width><height>{HEIGHT}</height></size>"
+        "<object><name>cat</name><bndbox><xmin>7</xmin><ymin>5</ymin><xmax>30</xmax><ymax>20</ymax></bndbox>"
+        "</object></annotation>"
+    )
+    with pytest.warns(UserWarning, match="training uses their tags alone"):
+        found = read_teacher(tmp_path / "found", None, source)
+    assert found["a"] == TeacherBoxes(torch.tensor([BOX]), torch.tensor([1.0]), torch.tensor([1]))
 
 
 def test_tables_of_segment_anything(tmp_path, source) -> None:
@@ -166,6 +210,15 @@ def test_tables_of_segment_anything(tmp_path, source) -> None:
             {"label": "zebra"},
             r"none of its classes is one of bird, cat, dog: 'zebra' \(1\), the first in image",
         ),
+        ({"box": XYWH[2:] + XYWH[:2]}, "1 of 1 boxes have no area: if they are x, y, width, height, name th"),
+        (
+            {"box": None, "bbox": [30, 10, 55, 35]},
+            "1 of 1 boxes extend far out of .* if `bbox` had x1, y1, x2, y2: then name it `box`.*'a.jpg' has",
+        ),
+        (
+            {"box": None, "points": [[1, 2], [3, 4]], "shape_type": "circle"},
+            "a shape is a 'circle', expected",
+        ),
         ({"box": [20, 0, 120, 80]}, "1 of 1 boxes lie outside of their image: .*'a.jpg' has the box"),
         ({"box": [0.1, 0.2, 0.5, 0.9]}, "1 boxes are within one pixel, from image 'a.jpg' on: .* shares"),
         (
@@ -186,6 +239,7 @@ def test_what_is_wrong_names_file_and_image(tmp_path, source, entry, message) ->
     ("name", "content", "message"),
     [
         ("f.json", 3, "it holds 3, expected COCO's"),
+        ("f.json", {"classes": ["cat"], "labels": {"a": [HF]}}, "it is of FiftyOne: export COCODet"),
         ("f.json", [SAM], "names no image: .*NAME.json"),
         ("f.json", {"x.jpg": [HF]}, "none of its 1 images is in .*'x.jpg' there, 'a' here"),
         ("f.json", {"a.jpg": 3}, "image 'a.jpg': its boxes are 3"),
@@ -199,7 +253,7 @@ def test_what_is_wrong_names_file_and_image(tmp_path, source, entry, message) ->
             r"has the .* \(80, 60\)",
         ),
         ("f.jsonl", [{"image": "a"}, 3], "line 1: image 'a': .* has no box.*\n.*line 2: a int"),
-        ("f.txt", "0 0 0 0", "of the kind .txt, expected .json, .jsonl or a folder"),
+        ("f.txt", "0 0 0 0", "of the kind .txt, expected .json, .jsonl, .csv or a folder"),
         ("f/labels/a.txt", None, r"a.txt, line 1: it is '0 x 0 0'; expected class x y width"),
     ],
 )
