@@ -116,7 +116,7 @@ def _text_of_excel(cell: Element, texts: list[str], dates: set[int]) -> str:
         return value.strip()
     found = float(value)
     if int(cell.get("s", 0)) in dates:
-        when = (_DAY_0 + timedelta(days=found)).isoformat(sep=" ", timespec="seconds")
+        when = (_DAY_0 + timedelta(seconds=round(found * 86400))).isoformat(sep=" ")
         return when.removesuffix(" 00:00:00")
     return _number(found)
 
