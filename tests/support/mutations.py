@@ -234,7 +234,7 @@ MUTATIONS = [
             "modeling/postprocess.py",
             [
                 ("scores.scores > score_threshold", "scores.scores >= score_threshold"),
-("keep[: max_detections * scores.tiles]", "keep"),
+                ("keep[: max_detections * scores.tiles]", "keep"),
                 (".indices[: max_per_class * scores.tiles]", ".indices[: scores.tiles]"),
                 ("overlap >= voting_iou", "overlap > voting_iou"),
                 ("overlap * scores", "scores"),

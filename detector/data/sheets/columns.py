@@ -3,6 +3,7 @@
 Cells count more than headers: a column holds pictures if its cells are names of existing files.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,9 +38,11 @@ from detector.data.sheets.words import (
     is_about,
     words_of,
 )
-from detector.data.sources.splits import find_split_column
+from detector.data.sources.splits import find_split_column, split_of_cell
 from detector.utils.errors import DataError, shortened
 
+_PICTURE_WORD = re.compile(r"photo|foto|image|imagen|picture|bild|img|datei|file", re.IGNORECASE)
+_MAY_BE_OTHERS = ("dataset", "set", "usage", "partition", "phase")
 _SAMPLE = 300  # rows whose names are looked up to find the column of pictures
 
 
@@ -111,7 +114,8 @@ def find_columns(
     first = titles + (1 if any(header) else 0)
     keys = [header_key(cell) for cell in header]
     split = find_split_column(header)
-    if split < 0:
+    other = split >= 0 and header_key(header[split]) in _MAY_BE_OTHERS  # the name of a data set, or its usage
+    if split < 0 or (other and not any(_is_split(cell, header[split]) for cell in below[split])):
         split = next((i for i, cells in enumerate(below) if are_splits(cells)), -1)
     picture = _picture_column(below, header, keys, split, is_picture, path, named)
     if any(header) and (lower := second_header(header, below, picture)):
@@ -237,8 +241,7 @@ def _picture_column(
     if named.picture:
         return _column(named.picture, header, below, path)[0]
     if (found := _find_pictures(below, keys, split, is_picture)) is None:
-        telling = {*PICTURE} - {"id", "name", "url", "path", "label"}
-        words = [i for i, cell in enumerate(header) if words_of(cell) & telling and any(below[i])]
+        words = [i for i, cell in enumerate(header) if _PICTURE_WORD.search(cell) and any(below[i])]
         words += [i for i, cells in enumerate(below) if is_index(cells, header[i])]
         if words:  # names that lack a part that all pictures have
             return words[0]
@@ -348,6 +351,13 @@ def _questions(
         return labels, None
     asked = [i for i in rest if i not in labels and are_repeated_words(below[i]) and not is_about(header[i])]
     return (asked, labels[0]) if len(asked) == 1 else (labels, None)
+
+
+def _is_split(cell: str, title: str) -> bool:
+    try:
+        return split_of_cell(cell, title) is not None
+    except DataError:
+        return False
 
 
 def _denies(cells: Sequence[str]) -> bool:

@@ -40,6 +40,8 @@ _COUNTED_BEFORE = re.compile(r"(\d+)\s*[xX\u00d7]\s+(\D.*)")  # 2x cat
 _COUNTED_AFTER = re.compile(r"(.*[^\W\d].*?)(?:\s+[x\u00d7]\s?(\d+)|\s*\((\d+)\)|\s*[:=]\s*(\d{1,3}))")
 # cat x2, cat (2), cat: 2; before a name only where all names have it: 2 cats
 _NUMBER_BEFORE = re.compile(r"(\d{1,3})\s+(\D.*)")
+_ONE_BOXED = re.compile(r"([^\W\d]\S*)(?:\s+-?\d+(?:\.\d+)?){4}(?!\S)")  # cat 10 20 110 95
+_BOXED = re.compile(rf"(?:\s*{_ONE_BOXED.pattern})+\s*")
 _KEY = re.compile(r"""["'](\w+)["']\s*:""")
 
 
@@ -54,6 +56,9 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
     Args:
         several: the header says that a cell may have several names, such as "tags".
     """
+    if any(cells) and all(map(_BOXED.fullmatch, filter(None, cells))):
+        boxed = [[match[1] for match in _ONE_BOXED.finditer(cell)] for cell in cells]
+        return boxed, ["numbers behind each name are taken for its box, which is not read"]
     split = [_in_list(cell) if is_list(cell) else re.split(r"[;|\n]", cell) for cell in cells]
     notes = []
     blank = ((" ", True),) if several else ()

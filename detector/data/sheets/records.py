@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from detector.data.sheets.answers import SURE
+
 Record = dict[str, Any]
 _ANSWERS = {"choices", "taxonomy"}  # types of results of Label Studio that are tags
 # Of the entries of MMDetection and detectron2, whose classes are numbers.
@@ -35,6 +37,11 @@ def records_of(content: object, is_name: Callable[[object], bool]) -> list[Recor
         return None
     if {"images", "annotations", "categories"} <= content.keys():
         return _of_coco(content)
+    if isinstance(names := content.get("detection_categories"), dict):  # MegaDetector
+        return [
+            {"file": image["file"], "labels": [names[x["category"]] for x in _sure(image)]}
+            for image in content.get("images") or ()
+        ]
     values = content.values()
     if isinstance(inner := content.get("_via_img_metadata"), dict):
         values = inner.values()
@@ -112,6 +119,10 @@ def _of_coco(content: Mapping[str, Any]) -> list[Record] | None:
     ]
 
 
+def _sure(image: Record) -> list[Record]:
+    return [entry for entry in image.get("detections") or () if entry["conf"] >= SURE]
+
+
 def _of_via(image: Record) -> list[Record]:
     regions = image["regions"]
     found = regions.values() if isinstance(regions, dict) else regions
@@ -120,7 +131,12 @@ def _of_via(image: Record) -> list[Record]:
 
 
 def _of_manifest(entry: Record) -> Record:
-    """An entry; the one of SageMaker has the names of its classes beside the results of its jobs."""
+    """An entry; that of SageMaker has names of classes beside the results, that of Prodigy in `accept`."""
+    if isinstance(entry.get("accept"), list):
+        return {
+            "file": entry.get("image"),
+            "labels": entry["accept"] if entry.get("answer") == "accept" else [],
+        }
     if "source-ref" not in entry:
         return entry
     labels: list[str] = []

@@ -10,6 +10,7 @@ from detector.data.sheets.file import SheetRow, columns_of, is_name
 from detector.data.sheets.words import CORRECTED, LABELS, PICTURE, TOTALS, header_key, words_of
 from detector.utils.errors import counted, shortened
 
+_KNOWN = 20  # rows of which one has to name a picture, so that names without one are no names
 _CORRECTIONS = 0.5  # share of the cells of a column that are labels of another which it may correct
 _RULE = re.compile(r":?-{2,}:?|={2,}|[-+|=]{3,}|\(\d+ rows?\)|")  # of Markdown and of databases
 
@@ -159,6 +160,8 @@ def without_totals(
         name = row.cells[picture] if picture < len(row.cells) else ""
         if is_picture(name) or name.lower().endswith(IMAGE_SUFFIXES):
             return False
+        if known and not any(row.cells[i] for i in labels if i < len(row.cells)):
+            return True
         places = {i for i, cell in enumerate(row.cells) if cell}
         if not name and ((len(places) == 1 and not places & {*labels}) or words_of(filled[0]) & TOTALS):
             return True
@@ -167,6 +170,7 @@ def without_totals(
         remark = len(filled) == 1 and (": " in name or name[:1] in "*(")  # Exported: 3.5.2024
         return remark or bool(words_of(name) & TOTALS) or header_key(name) in TOTALS
 
+    known = any(is_picture(row.cells[picture]) for row in rows[:_KNOWN] if picture < len(row.cells))
     title = tuple(cell for cell in header if cell)
     kept = [row for row in rows if not title or tuple(cell for cell in row.cells if cell) != title]
     notes = []

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +19,8 @@ from detector.data.sources.splits import split_of_cell
 from detector.utils.errors import DataError, counted, shortened
 from detector.utils.files import check_printable
 
-_BEFORE = re.compile(r"[^\W_]+[_.:](?=.)")
-_CLASS_IS = ("data", "has", "is", "contains", "with")
+_BEFORE = re.compile(r"[/[]|\s[-:]\s|(?<=\w)[.:](?=\w)")  # the end of what all names of classes begin with
+_CLASS_IS = {*LABELS, "data", "has", "is", "contains", "with"}
 _MOST_WORDS, _FEW_TEXTS = 3, 5  # of the name of a class; so many longer ones may be mistakes
 
 
@@ -173,8 +174,10 @@ def _add_flags(
             f"numbers such as {example} are taken for counts of objects: from 1 on, a picture shows the class"
         )
     unsure = []
-    if prefix := _prefix([columns.header[i] for i in columns.classes]):
-        notes.append(f"{prefix!r} before the name of each class is left out")
+    titles = [columns.header[i].rstrip(" ?:") for i in columns.classes]
+    titles, before = _without_common(titles) if titles else (titles, "")
+    if before:
+        notes.append(f"{before!r} before the name of each class is left out")
     nothing = [i for i in columns.classes if counts[i] and is_nothing(columns.header[i])]
     most = [
         max((int(cells[i][k]) for i in columns.classes if cells[i][k].isdecimal()), default=0)
@@ -184,8 +187,7 @@ def _add_flags(
         notes[-1:] = [
             "numbers are taken for votes: a picture shows each class with at least half of the most votes"
         ]
-    for i in columns.classes:
-        name = columns.header[i].removeprefix(prefix).rstrip(" ?:")
+    for i, name in zip(columns.classes, titles, strict=True):
         for place, cell in enumerate(marks(cells[i], name)):
             if nothing and cell.isdecimal() and 2 * int(cell) < most[place]:
                 continue
@@ -208,11 +210,21 @@ def _add_flags(
     return notes
 
 
-def _prefix(names: Sequence[str]) -> str:
-    """What all names begin with, such as `label_` or `data.`, if it says that they are classes."""
-    found = {match[0] for name in names if (match := _BEFORE.match(name))}
-    same = len(found) == 1 and len(names) > 1 and all(map(_BEFORE.match, names))
-    return found.pop() if same and header_key(next(iter(found))) in {*LABELS, *_CLASS_IS} else ""
+def _without_common(names: Sequence[str]) -> tuple[list[str], str]:
+    """The names of classes without the question or the word before all of them, and that.
+
+    `What do you see?/cat`, `Seen [cat]`, `label_cat` and `data.cat` are cat.
+    """
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(min(names), max(names), strict=False))
+    before = "".join(letter for letter, _ in same)
+    ends = [match.end() for match in _BEFORE.finditer(names[0]) if match.end() <= len(before)]
+    word, mark, _ = before.partition("_")
+    if mark and header_key(word) in _CLASS_IS:
+        ends.append(len(word) + 1)
+    rest = [name[max(ends, default=0) :].removesuffix("]") for name in names]
+    if len(names) < 2 or not all(any(map(str.isalpha, name)) for name in rest):
+        return [*names], ""
+    return rest, before[: max(ends, default=0)]
 
 
 def _some(words: set[str]) -> str:

@@ -9,6 +9,7 @@ import os
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from detector.data.datasets.image_table import is_table_of_run, picture_name
@@ -77,10 +78,15 @@ def read_sheet_source(
     folder, places = pictures.resolve(), places_of_pictures(pictures, path)
     index = PictureIndex(folder, files_below(folder, IMAGE_SUFFIXES, outside=runs_folder(pictures)))
 
+    @cache
+    def exact(text: str) -> tuple[Path, Path] | None:
+        return _find_exact(text, places)
+
+    @cache
     def exists(text: str) -> int:
         if not text:
             return 0
-        return 1 if _find_exact(text, places) is not None else len(index.find(text))
+        return 1 if exact(text) is not None else len(index.find(text))
 
     problems = Problems()
     rows, columns, notes = _rows_and_columns(path, places, exists, named)
@@ -88,7 +94,7 @@ def read_sheet_source(
     raters = _raters(rows, columns)
     known = {name.casefold(): name for name in class_names}
     lines = [row._replace(labels=tuple(known.get(x.casefold(), x) for x in row.labels)) for row in lines]
-    found, missing = _find_all(lines, index, places, problems)
+    found, missing = _find_all(lines, index, folder, exact, problems)
     if missing and (by_affix := find_affixes([row.name for row in missing], index, set(found.values()))):
         before, after, files = by_affix
         warnings.warn(
@@ -194,15 +200,18 @@ def _with_folders(rows: Sequence[SheetRow], columns: Columns, exists: Callable[[
 
 
 def _find_all(
-    lines: Sequence[Line], index: PictureIndex, places: Sequence[Path], problems: Problems
+    lines: Sequence[Line],
+    index: PictureIndex,
+    folder: Path,
+    exact: Callable[[str], tuple[Path, Path] | None],
+    problems: Problems,
 ) -> tuple[dict[int, tuple[Path, Path]], list[Line]]:
     """The file of each line and the folder that its name is relative to; and the lines without a picture."""
     found: dict[int, tuple[Path, Path]] = {}
     missing = []
     named: dict[Path, str] = {}  # the name by which the index found each picture
-    folder = places[0].resolve()
     for row in lines:
-        if there := _find_exact(row.name, places):
+        if there := exact(row.name):
             found[row.line] = there
             continue
         files = index.find(row.name)
@@ -253,8 +262,9 @@ def _merge_rows(
 ) -> list[Tagged]:
     """One entry per picture, with the labels, boxes and split of all its lines."""
     groups: dict[Path, list[Line]] = defaultdict(list)
+    resolved = {file: file.resolve() for file in {found[row.line][0] for row in lines}}
     for row in lines:
-        groups[found[row.line][0].resolve()].append(row)
+        groups[resolved[found[row.line][0]]].append(row)
     of_people = _are_answers([*groups.values()], columns, raters, path)
     scale = bool(columns.boxes) and all(side <= 1 for row in lines for side in row.box or ())
     tagged = []
