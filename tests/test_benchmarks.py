@@ -32,6 +32,9 @@ def test_means_and_ranges_in_the_docs_are_those_of_the_results() -> None:
                             groups[path, name, scope, key].append(figures[key])
     for row in json.loads((ROOT / "benchmarks/results/proposals_accuracy.json").read_text())["rows"]:
         groups[row["data_set"], row["recipe"], row["proposals"]].append(row["mAP50"])
+    for row in json.loads((ROOT / "benchmarks/results/one_stage_photos.json").read_text())["rows"]:
+        for sides, figures in row["at"].items():
+            groups[row["case"], sides].append(figures["mAP50"])
     known = {tuple(f"{f(runs):.1f}" for f in (mean, min, max)) for runs in groups.values()}
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for found in re.findall(r"(\d+\.\d)\*{0,2} \((\d+\.\d) - (\d+\.\d)", page.read_text()):
