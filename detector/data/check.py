@@ -50,15 +50,22 @@ def read_all(source: ImageDataset, threads: int) -> Iterator[Pixels]:
         try:
             image = read_parts(source, index)
             image = image.reduced(_SKETCHED) if isinstance(image, LargeImage) else image
-            pages = count_pages(source.image_path(index)) if isinstance(source, AnnotatedImages) else 1
         except (OSError, DataError) as error:
             return Pixels(str(error), b"")
         content = repr(tuple(image.shape)).encode() + image.numpy().tobytes()
         digest = hashlib.sha1(content, usedforsecurity=False).digest()
-        return Pixels(None, digest, sketch_gradients(image), pages)
+        return Pixels(None, digest, sketch_gradients(image), _pages(source, index))
 
     with ThreadPoolExecutor(max(1, threads)) as pool:
         yield from pool.map(read, range(len(source.image_ids)))
+
+
+def _pages(source: ImageDataset, index: int) -> int:
+    """1 if pages behind the first are damaged, or if the image is no file."""
+    try:
+        return count_pages(source.image_path(index)) if isinstance(source, AnnotatedImages) else 1
+    except (OSError, DataError):
+        return 1
 
 
 def page_findings(name: str, readable: Mapping[str, Pixels]) -> list[str]:

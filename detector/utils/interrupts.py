@@ -54,7 +54,12 @@ def quiet_pipe() -> Iterator[None]:
             yield
         finally:
             for stream in _outputs():  # what is left would be written, and fail, after the program
-                stream.flush()
+                try:
+                    stream.flush()
+                except BrokenPipeError:
+                    raise
+                except OSError:  # such as a full disk: Python reports it at its end
+                    pass
     except BrokenPipeError:
         if not output_closed():
             raise
