@@ -134,10 +134,9 @@ def test_unaligned_memory(device: torch.device) -> None:
 
 
 def test_compile_full_graph(device: torch.device) -> None:
-    for dtype in (torch.float64, torch.float32):  # the op, and the formula
-        inputs = [[random(*shape, dtype=dtype, device=device)] for shape in ((5, 7), (6, 9))]
-        tolerance = {} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-6}
-        assert_compiles(quick_gelu, *inputs, backend="inductor", **tolerance)
+    # In float32 it is the formula. test_contract.py compiles around the op in float64.
+    inputs = [[random(*shape, dtype=torch.float32, device=device)] for shape in ((5, 7), (6, 9))]
+    assert_compiles(quick_gelu, *inputs, backend="inductor", rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
