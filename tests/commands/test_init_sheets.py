@@ -589,6 +589,41 @@ def choices_of_surveymonkey():
             + [[b, f"A{i % 2}", ("oak", "ash")[i % 2]] for i, b in enumerate(BASES)],
             {base: {("oak", "ash")[i % 2]} for i, base in enumerate(BASES)},
         ),
+        (
+            [["Photo", "Pièces visibles"]]
+            + [[b, ", ".join({"crack": "salle de bain", "rust": "salle"}[c] for c in t)] for b, t in PAIRS],
+            {b: {{"crack": "salle de bain", "rust": "salle"}[c] for c in t} for b, t in PAIRS},
+        ),
+        (
+            [["file", "Dublin Core:Subject", "tags", "public"]]
+            + [[b, "|".join(t), "glass plates|donation", "1"] for b, t in PAIRS],
+            EXPECTED,
+        ),
+        (
+            [["photo", "crack", "rust"]]
+            + [[b, *f] for b, f in beside(BASES[:9], flags("2", "")[:9])]
+            + [["Subtotal 1041", "10", "8"]]
+            + [[b, *f] for b, f in beside(BASES[9:], flags("2", "")[9:])],
+            EXPECTED,
+        ),
+        (
+            [["claim", "foto", "tipo de daño", "gravedad"]]
+            + [["", b * (c in t[:1] or not t), c, "leve"] for b, t in PAIRS for c in t or ["ninguno"]],
+            EXPECTED,
+        ),
+        (
+            [["photo", "symptoms", "symptoms/crack", "symptoms/rust", "severity", "Portable"]]
+            + [
+                [b, " ".join(t), *f, i % 4, "YN"[i % 2]]
+                for i, ((b, t), f) in enumerate(beside(PAIRS, flags()))
+            ],
+            EXPECTED,
+        ),
+        (
+            [["Image ID", "Portable", "crack", "rust"]]
+            + [[b, "YN"[i % 2], *f] for i, (b, f) in enumerate(beside(BASES, flags("Y", "N")))],
+            EXPECTED,
+        ),
     ],
     ids=[
         "codes of cover",
@@ -630,6 +665,12 @@ def choices_of_surveymonkey():
         "NA",
         "percent",
         "codes and names",
+        "blanks in names",
+        "the same tags in all",
+        "subtotals",
+        "lines that go on",
+        "forms of Kobo",
+        "how it was made",
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")

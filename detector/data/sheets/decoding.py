@@ -9,8 +9,10 @@ from detector.data.sheets.words import LABELS, PICTURE, header_key
 
 # Of Japanese, Chinese and Korean, with letters that tell them from other texts.
 _ENCODINGS = {"cp932": r"[\u3040-\u30fa\u30fc]", "gb18030": r"[\u4e00-\u9fff]", "euc_kr": r"[\uac00-\ud7a3]"}
-_LETTERS = 0.2  # share of these among all beyond ASCII
-_HALF_WIDTH = r"[\uff61-\uff9f]"  # letters that bytes of other encodings look like
+# Letters, signs and marks of these, without those of half width and of private use, as which bytes of
+# other encodings may be read.
+_PLAUSIBLE = r"[\u2010-\u27bf\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff60\xd7]"
+_MOSTLY = 0.95
 _TOGETHER = 0.8  # share of bytes beyond ASCII that stand beside another, as where two are a letter
 
 
@@ -49,7 +51,7 @@ def _east_asian(content: bytes) -> tuple[str, str] | None:
         except UnicodeDecodeError:
             continue
         beyond = re.findall(r"[^\x00-\x7f]", text)
-        if len(re.findall(letters, text)) > _LETTERS * len(beyond) and not re.search(_HALF_WIDTH, text):
+        if re.search(letters, text) and len(re.findall(_PLAUSIBLE, text)) > _MOSTLY * len(beyond):
             known = {*map(header_key, re.split(r"[,;\t|]", text.split("\n")[0]))} & {*PICTURE, *LABELS}
             found.append((len(known), name, text))
     runs = [len(run) for run in re.findall(rb"[\x80-\xff]+", content)]

@@ -1,6 +1,7 @@
 """Finds which columns of a spreadsheet hold names of classes, and which yes and no of one class each."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from detector.data.sheets.cells import (
@@ -27,6 +28,7 @@ from detector.data.sheets.words import (
     words_of,
 )
 
+_QUESTION = re.compile(r".+[/[](?=[^/[]+$)")  # before the name of a class, as in `symptoms/rust`
 _SOME = 0.25  # of the cells of the column of a class beside others that say yes or no
 
 
@@ -35,30 +37,18 @@ def find_label_columns(
 ) -> tuple[list[int], list[int], list[int]]:
     """The columns of class names, and of one class each; where there are none, which may be them."""
 
-    def base(i: int) -> str:
-        return re.sub(r"\d+$", "", keys[i])  # of tag1 and tag2 both
-
     flags = [i for i in rest if header[i] and are_flags(marks(below[i], header[i]))]
     if len(flags) > 1:  # in one of a rare class a single odd cell weighs much; it is an error of its own
         less = {i for i in rest if header[i] and are_flags(marks(below[i], header[i]), _SOME)}
         flags = [i for i in rest if i in flags or (i in less and not is_about(header[i]))]
+    if asked := _of_one_question(flags, header):
+        return [], asked, []
     own = [i for i in flags if {header_key(cell) for cell in below[i] if cell} == {header_key(header[i])}]
     if len(own) > 1:  # a column for each choice, as of SurveyMonkey, before the `Response` to other questions
         return [], [i for i in flags if i in own or not is_about(header[i])], []
     texts = [i for i in rest if i not in flags and not is_index(below[i], header[i])]
-    known = [i for i in texts if base(i) in LABELS] or [
-        i for i in texts if _names_labels(header[i]) and are_repeated_words(below[i])
-    ]
-    if any(base(i) not in LABELS for i in known):
-        known = [i for i in known if not words_of(header[i]) & CODES] or known
-        known = known if len({base(i) for i in known}) == 1 else []
-    if known:
-        # Of label and class_id the one with words counts.
-        words = [i for i in known if not are_numbers(below[i])] or known
-        if RANKS & {*keys}:
-            words = [i for i in words if keys[i] in NAMES_OF_SPECIES] or words
-        best = min(map(base, words), key=lambda name: LABELS.index(name) if name in LABELS else 0)
-        return [i for i in words if base(i) == best], [], []
+    if known := _columns_of_labels([i for i in texts if not are_alike(below[i])], below, header, keys):
+        return known, [], []
     about = [i for i in texts if not (are_numbers(below[i]) or (header[i] and are_scores(below[i])))]
     words = [i for i in about if not is_about(header[i]) and not are_alike(below[i])]
     words = words or [i for i in about if are_tags(below[i]) or not header[i]]
@@ -83,11 +73,41 @@ def find_label_columns(
     told = [i for i in again if _names_labels(header[i])]
     things = [i for i in again if words_of(header[i]) & THINGS]
     for each in (words, told, tags, again, things):
-        if len({base(i) for i in each}) == 1:
+        if len({_base(keys[i]) for i in each}) == 1:
             return each, [], []
     if len(texts) == 1 and texts[0] not in codes:
         return texts, [], []
+    if known := _columns_of_labels(texts, below, header, keys):  # the same in all lines
+        return known, [], []
     return [], [], again or [i for i in words if _may_be_classes(below[i])]
+
+
+def _base(key: str) -> str:
+    return re.sub(r"\d+$", "", key)  # of tag1 and tag2 both
+
+
+def _columns_of_labels(
+    texts: Sequence[int], below: Sequence[Sequence[str]], header: Sequence[str], keys: Sequence[str]
+) -> list[int]:
+    """The columns whose headers say that they have labels; of several those with the best."""
+    if known := [i for i in texts if _base(keys[i]) in LABELS]:
+        # Of label and class_id the one with words counts.
+        words = [i for i in known if not are_numbers(below[i])] or known
+        if RANKS & {*keys}:
+            words = [i for i in words if keys[i] in NAMES_OF_SPECIES] or words
+        best = min((_base(keys[i]) for i in words), key=LABELS.index)
+        return [i for i in words if _base(keys[i]) == best]
+    told = [i for i in texts if _names_labels(header[i]) and are_repeated_words(below[i])]
+    told = [i for i in told if not words_of(header[i]) & CODES] or told
+    return told if len({_base(keys[i]) for i in told}) == 1 else []
+
+
+def _of_one_question(flags: Sequence[int], header: Sequence[str]) -> list[int]:
+    """Of columns of yes and no those of the classes of one question: `symptoms/rust`, `symptoms/mildew`."""
+    questions = Counter(mark[0] for i in flags if (mark := _QUESTION.match(header[i])))
+    if len(questions) != 1 or questions.total() < 2:
+        return []
+    return [i for i in flags if header[i].startswith(next(iter(questions)))]
 
 
 def _names_labels(header: str) -> bool:

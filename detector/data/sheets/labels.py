@@ -61,7 +61,9 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
         return boxed, ["numbers behind each name are taken for its box, which is not read"]
     split = [_in_list(cell) if is_list(cell) else re.split(r"[;|\n]", cell) for cell in cells]
     notes = []
-    blank = ((" ", True),) if several else ()
+    alone = not any(re.search(r"[,;|\n]", cell) for cell in cells if not is_list(cell))
+    several_words = several and alone  # beside other separators, blanks are part of names
+    blank = ((" ", True),) if several_words else ()
     for separator, strict in (
         (",", False),
         ("/", True),
@@ -92,7 +94,7 @@ def split_labels(cells: Sequence[str], *, several: bool) -> tuple[list[list[str]
         elif not strict:
             notes.append(f"{joined[0]!r} is one label; ';' would separate several")
     texts = {" ".join(name.split()) for names in split for name in names}
-    if several and _are_words(texts):
+    if several_words and _are_words(texts):
         split = [[word for name in names for word in name.split()] for names in split]
         longest = max(texts, key=lambda text: (text.count(" "), text))
         notes.append(f"blanks separate labels, as in {longest!r}; names with blanks need ';' between them")

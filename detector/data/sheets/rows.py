@@ -69,12 +69,12 @@ def fill_names(
 ) -> tuple[list[SheetRow], list[str]]:
     """The rows, with the name of the picture where a merged cell has it for several; and notes for the user.
 
-    Such rows have nothing but labels. A single one may lack its name by mistake, and is left as it is.
+    A single row may lack its name by mistake, and is left as it is.
     """
 
     def lacks_name(row: SheetRow) -> bool:
         filled = {i for i, cell in enumerate(row.cells) if cell}
-        return bool(filled) and filled <= {*labels}
+        return picture not in filled and bool(filled & {*labels})
 
     if not labels or (count := sum(map(lacks_name, rows[1:]))) < 2:
         return list(rows), []
@@ -137,6 +137,11 @@ def with_corrections(
     return list(rows), []
 
 
+def _names_sum(row: SheetRow, picture: int, is_picture: Callable[[str], int]) -> bool:
+    name = row.cells[picture] if picture < len(row.cells) else ""
+    return bool(words_of(name) & TOTALS) and not is_picture(name) and not is_name(name)
+
+
 def without_totals(
     rows: Sequence[SheetRow],
     header: Sequence[str],
@@ -172,14 +177,17 @@ def without_totals(
 
     known = any(is_picture(row.cells[picture]) for row in rows[:_KNOWN] if picture < len(row.cells))
     title = tuple(cell for cell in header if cell)
+    sums = [row for row in rows if known and _names_sum(row, picture, is_picture)]
     kept = [row for row in rows if not title or tuple(cell for cell in row.cells if cell) != title]
     notes = []
-    if repeated := len(rows) - len(kept):
+    repeated = len(rows) - len(kept)
+    kept = [row for row in kept if row not in sums]
+    if repeated:
         notes.append(f"the header is repeated {repeated} times below, which is left out")
     end = len(kept)
     while end > 1 and is_total(kept[end - 1]):
         end -= 1
-    if end < len(kept):
-        told = [f"{', '.join(filter(None, row.cells))!r} (line {row.line})" for row in kept[end:]]
+    if left := sorted([*sums, *kept[end:]]):
+        told = [f"{', '.join(filter(None, row.cells))!r} (line {row.line})" for row in left]
         notes.append(f"left out as no pictures: {shortened(told, 3)}")
     return kept[:end], notes

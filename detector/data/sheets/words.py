@@ -107,7 +107,8 @@ CODES = {*_words("code codes id nr no number nummer kürzel")}
 THINGS = {
     *_words("""
     animal animals tier tiere plant plants pflanze pflanzen bird birds vogel vögel fish insect insects item
-    items content contents inhalt motiv motive damage schaden schäden mangel mängel thing things disease
+    items subject subjects daño daños dommage dommages dégât dégâts danno danni content contents inhalt
+    motiv motive damage schaden schäden mangel mängel thing things disease
     diseases fruit product part dier dyr djur zvíře zwierzę животное animale animaux animales planta fund
     """)
 }
@@ -171,7 +172,8 @@ _ABOUT = {
     lugar gps lat lon lng latitude longitude site city stadt halle room raum source quelle license
     lizenz copyright batch charge linie line los lot schicht shift maschine machine anlage station
     auftrag order serial width height size breite höhe größe status state statut estado note notes
-    sheet wind temp temperature temperatur humidity prediction predicted pred vorhersage weather wetter
+    creator rights publisher sheet wind temp temperature temperatur humidity prediction predicted pred
+    vorhersage weather wetter
     habitat biotop lebensraum observador autore autor
     fotoğrafçı szerző kuvaaja 担当者 标注人 작성자 waarnemer
     comment comments kommentar kommentare bemerkung bemerkungen anmerkung anmerkungen remark remarks
@@ -179,8 +181,21 @@ _ABOUT = {
 """)
 }
 # And of a column of yes and no that is not that of a class.
-_REVIEWED = {*_words("reviewed checked verified validated approved done ok geprüft fertig erledigt")}
-TOTALS = {*_words("total totals grandtotal sum count summe gesamt gesamtergebnis anzahl")}
+_REVIEWED = {
+    *_words("""
+    reviewed checked verified validated approved done ok geprüft fertig erledigt
+    """)
+}
+# And of one of yes and no that is about how a picture was made.
+_MADE = {
+    *_words("""
+    public featured portable blurry isblurry blurred unscharf usable brauchbar truncated occluded difficult
+    duplicate night isnight deleteflag
+    """)
+}
+TOTALS = {
+    *_words("total totals subtotal zwischensumme grandtotal sum count summe gesamt gesamtergebnis anzahl")
+}
 _BLANK = ("(blank)", "(leer)", "(vide)", "(en blanco)")  # of a pivot table of Excel: lines without a label
 PIVOT = ("columnlabels", "spaltenbeschriftungen", "étiquettesdecolonnes", "etiquetasdecolumna")
 
@@ -229,4 +244,4 @@ def is_review(header: str) -> bool:
 
 def is_no_class(header: str) -> bool:
     """Whether a column of yes and no, or of counts, cannot be that of a class: `Reviewed`, `Grand Total`."""
-    return header.casefold() in _BLANK or header_key(header) in _REVIEWED | TOTALS
+    return header.casefold() in _BLANK or header_key(header) in _REVIEWED | _MADE | TOTALS

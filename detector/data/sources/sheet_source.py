@@ -174,7 +174,7 @@ def _choose_attribute(rows: Sequence[SheetRow], path: Path) -> list[str]:
         if isinstance(value, dict):
             attributes |= {key: entry for key, entry in value.items() if entry}
     if len(attributes) < 2:
-        return []
+        return ["regions of VIA are not read as boxes; export COCO for these"] if attributes else []
     known = sorted({*map(header_key, attributes)} & {*LABELS}, key=LABELS.index)
     if not known:
         raise DataError(

@@ -13,6 +13,7 @@ JAPANESE, CHINESE, KOREAN = (
     ("text", "encoding", "name"),
     [
         (JAPANESE, "cp932", "cp932"),
+        ("No.,画像ファイル名,傷\n" + "1,a.jpg,○\n2,b.jpg,×\n" * 20, "cp932", "cp932"),  # noqa: RUF001
         (CHINESE, "gbk", "gb18030"),
         (KOREAN, "euc_kr", "euc_kr"),
         ("Bild,Fehler\nä.jpg,Größe\n", "cp1252", "Windows-1252"),
