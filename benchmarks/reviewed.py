@@ -1,6 +1,6 @@
 """A reviewed file beside the boxes of all training images: AP of the detectors that learn from each.
 
-    detector train configs/toybox_pcl.yaml --to detector OUTPUT_DIR runs/first
+    detector train configs/toybox_pcl.yaml --to detector --effort 1 OUTPUT_DIR runs/first
     python benchmarks/review_actions.py runs/first --cases boxes --help-first --drawn-share 0.1
     python benchmarks/reviewed.py toybox review_actions/boxes.sqlite --jobs 6
 
