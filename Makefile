@@ -32,7 +32,7 @@ help:  ## print this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: $(SETUP) datasets/toybox/proposals.npz  ## draw Toybox, make its proposals, train PCL from image labels and a Faster R-CNN from its boxes, test both, write a report to runs/demo
-	$(RUN) -m detector train configs/toybox_pcl.yaml --to detector OUTPUT_DIR runs/demo $(KEYS)
+	$(RUN) -m detector train configs/toybox_pcl.yaml --to detector --effort 1 OUTPUT_DIR runs/demo $(KEYS)
 
 datasets/toybox: | $(SETUP)
 	$(RUN) tools/make_toybox.py $@ $(TOYBOX)

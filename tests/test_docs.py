@@ -103,6 +103,8 @@ def run_command(words: list[str], where: Block | str) -> None:
     """Run a command of a block in this process with its arguments of SHORTER. A failure names the block."""
     program = words[1] if words[0] == "python" else " ".join(words[:2])
     shorter = SHORTER.get(program, "").split()
+    if "--to" in words:
+        shorter += ["--effort", "1"]
     if program == "detector propose" and "grid" not in words:
         shorter += SMALLER_SEARCH["--images" not in words and "--voc" not in words].split()
     with pytest.MonkeyPatch.context() as patch:

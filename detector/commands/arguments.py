@@ -143,7 +143,7 @@ def train(parser: ArgumentParser) -> None:
     what = "a first try in minutes, of lower AP, in OUTPUT_DIR_quick (--to detector)"
     add("--quick", action="store_true", help=what)
     _add_teacher(parser)
-    what = "1: keep a recipe that does not learn the tags; 2 (default): change it"
+    what = "1: one weak detector, recipe as it is; 2 (default): three, recipe may change"
     add("--effort", type=int, choices=(1, 2), metavar="N", help=what)
     _add_verbose(parser)
 

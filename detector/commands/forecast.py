@@ -84,18 +84,19 @@ def announce(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
         "propose": f"boxes to choose among, {cfg.proposals.mode}",
         "train": f"{cfg.solver.max_iter} steps of {cfg.model.method}",
         "test": f"the weak detector on {cfg.datasets.test_split}",
-        "self-train": f"its boxes, {student} steps of the {kind}, its test",
+        **{name: "the same from another seed" for name in seconds if name.startswith("train ")},
+        "self-train": f"boxes, {student} steps of the {kind}, its test",
     }
     if is_main():
         for name in about:
             if name in seconds:
-                print(f"  {name:<12}{about[name]:<54}{duration(seconds[name]):>9}")
+                print(f"  {name:<13} {about[name]:<52}{duration(seconds[name]):>9}")
         print(f"  {'in all about':<66}{duration(sum(seconds.values())):>9}", flush=True)
     return seconds
 
 
 def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) -> dict[str, float]:
-    """Seconds of the stages "propose", "train", "test" and "self-train".
+    """Seconds of the stages "propose", "train", "test", "train seed N" and "self-train".
 
     Nothing is written, and what is measured changes no result: each stage seeds its random numbers itself.
     Under torchrun all processes call it together.
@@ -117,18 +118,20 @@ def forecast(cfg: Settings, done: Mapping[str, int], *, num_weights: int = 1) ->
             set_tf32(cfg.precision == "tf32")
             trial = _start(cfg, device)
         seconds: dict[str, float] = {}
-        if "train" in done or "test" in done or "self-train" in done:
+        trainings = [name for name in done if name.startswith("train")]
+        if trainings or "test" in done or "self-train" in done:
             with sync_errors():
                 build_model(trial.cfg)  # the first time imports packages, which no stage does again
                 began = time.perf_counter()
                 weak = build_model(trial.cfg).to(device)
                 load_pretrained(trial.cfg.model, trial.cfg.input, weak)
                 trial.starting += time.perf_counter() - began
-            of_step = trial.weak_step(weak) if "train" in done else 0.0
+            of_step = trial.weak_step(weak) if trainings else 0.0
             of_image = trial.weak_image(weak) if "test" in done or "self-train" in done else 0.0
             del weak
             share = 1 + cfg.solver.ap_share
-            seconds["train"] = trial.starting + share * of_step * (cfg.solver.max_iter - done.get("train", 0))
+            for name in trainings:
+                seconds[name] = trial.starting + share * of_step * (cfg.solver.max_iter - done[name])
             seconds["test"] = trial.starting + of_image * trial.num_tested / world_size()
         if "self-train" in done:
             step, image = trial.student()

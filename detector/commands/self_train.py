@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from detector.commands.effort import other_seeds
 from detector.commands.forecast import announce
 from detector.commands.hints import hint_to_predict
 from detector.config import load_cfg
@@ -24,10 +25,11 @@ def run(options: Namespace) -> None:
     student = Path(cfg.output_dir, "self_train")
     refuse_begun(student, options.resume or restarts() > 0)  # before steps are timed
     named = [find_weights(path) for path in options.weights]
-    weights = named or [Path(cfg.output_dir, "model_final.pt")]
+    runs = [Path(cfg.output_dir), *other_seeds(cfg, 1).values()]
+    weights = named or [run / "model_final.pt" for run in runs]
     if not (student / "model_final.pt").exists() and all(path.is_file() for path in weights):
         announce(cfg, {"self-train": last_step(student)}, num_weights=len(weights))
-    given = [str(path) for path in named]
+    given = [str(path) for path in weights]
     folder = self_train_and_test(options.config_file, options.overrides, given, options.resume)
     print_how_to_measure(folder)
     hint_to_predict(folder)

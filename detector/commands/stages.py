@@ -4,16 +4,17 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from detector.commands.effort import as_words, choose_recipe, chosen_before
+from detector.commands.effort import as_words, choose_recipe, chosen_before, other_seeds
 from detector.commands.forecast import announce
 from detector.commands.propose import make_proposals
 from detector.commands.self_train import self_train_and_test
-from detector.config import Settings, check_resumable, load_cfg, parse_cfg
+from detector.config import Settings, check_resumable, load_cfg, parse_cfg, with_values
 from detector.data.build import build_splits, build_training_set, name_classes
 from detector.data.proposals import load_proposals
 from detector.data.training_set import changed_data, describe_truth
@@ -24,10 +25,10 @@ from detector.engine.train import train
 from detector.inference.results import results_key
 from detector.inference.test import evaluate
 from detector.reporting.build import is_current, write_report
-from detector.self_training.pseudo_boxes import learned_from_others
+from detector.self_training.pseudo_boxes import found_by
 from detector.utils.distributed import LONG_WAIT, find_device, gather, is_main, process_group, sync_errors
 from detector.utils.errors import describe_value
-from detector.utils.files import read_json, reading
+from detector.utils.files import file_digest, read_json, reading
 from detector.utils.progress import duration
 
 logger = logging.getLogger(__name__)
@@ -93,7 +94,8 @@ def run_stages(
     Args:
         to: "weak" ends with the test of the weak detector.
         effort: 2 changes the recipe where the weak detector has not learned the tags, and begins again with
-            :func:`detector.commands.effort.other_recipe`.
+            :func:`detector.commands.effort.other_recipe`; and the student learns what this detector and two
+            of other seeds find together. A student that has boxes already keeps them.
 
     Returns:
         the run folder, which stands for the Faster R-CNN of self-training where that was trained.
@@ -103,19 +105,29 @@ def run_stages(
     """
     cfg = load_cfg(config_file, overrides)
     folder = Path(cfg.output_dir)
-    if effort == 2 and (chosen := _of_main_process(lambda: chosen_before(folder))):
-        return run_stages(config_file, [*overrides, *as_words(chosen)], to)
+    chosen = _of_main_process(lambda: chosen_before(folder)) if effort == 2 else {}
+    if chosen:
+        overrides = [*overrides, *as_words(chosen)]
+        cfg = load_cfg(config_file, overrides)
     find_device(cfg.device)  # an error now rather than after the proposals
+    seeds = _of_main_process(lambda: other_seeds(cfg, effort)) if to == "detector" else {}
     with process_group(_CPU, LONG_WAIT), sync_errors():
-        check_same_run(cfg, folder / "model_final.pt")
-        if is_main():
-            warn_of_changes(cfg, folder / "model_final.pt", "SOLVER", "PROPOSALS", "INPUT", "TEST")
-            if to == "detector":
-                warn_of_changes(cfg, folder / "self_train/model_final.pt", "SELF_TRAIN")
-    stages = list_stages(cfg, str(config_file), overrides, to)
+        for seed, run in {cfg.seed: folder, **seeds}.items():
+            check_same_run(with_values(cfg, {"SEED": seed}), run / "model_final.pt")
+            if is_main():
+                warn_of_changes(cfg, run / "model_final.pt", "SOLVER", "PROPOSALS", "INPUT", "TEST")
+        if is_main() and to == "detector":
+            warn_of_changes(cfg, folder / "self_train/model_final.pt", "SELF_TRAIN")
+    stages = list_stages(cfg, str(config_file), overrides, to, seeds)
     with process_group(_CPU, LONG_WAIT):
         left = gather(_left_to_do({stage.name: stage.result for stage in stages}))[0]
-    seconds = announce(cfg, left) if left else {}
+    if is_main() and not all((run / "model_final.pt").exists() for run in seeds.values()):
+        numbers = " and ".join(map(str, seeds))
+        print(
+            f"the student learns what three weak detectors find, of SEED {cfg.seed}, {numbers}; "
+            "--effort 1 trains one, in less time"
+        )
+    seconds = announce(cfg, left, num_weights=1 + len(seeds)) if left else {}
     began, expected = time.perf_counter(), 0.0  # what the stages until now were to take
     for number, stage in enumerate(stages, start=1):
         with process_group(_CPU, LONG_WAIT):  # the main process may still write what another looks for
@@ -130,24 +142,33 @@ def run_stages(
         if not done:
             stage.run()
             expected += seconds.get(stage.name, 0.0)
-        if (
-            stage.name == "test"
-            and effort == 2
-            and (chosen := _of_main_process(lambda: choose_recipe(folder)))
-        ):
-            return run_stages(config_file, [*overrides, *as_words(chosen)], to)
+        may_change = stage.name == "test" and effort == 2 and not chosen
+        if may_change and _of_main_process(lambda: choose_recipe(folder)):
+            return run_stages(config_file, overrides, to, effort=effort)
     return folder
 
 
 def list_stages(
-    cfg: Settings, config: str, overrides: Sequence[str], to: Literal["weak", "detector"]
+    cfg: Settings,
+    config: str,
+    overrides: Sequence[str],
+    to: Literal["weak", "detector"],
+    seeds: Mapping[int, Path],
 ) -> list[Stage]:
-    """The stages up to `to`, in their order."""
+    """The stages up to `to`, in their order.
+
+    Args:
+        seeds: run folders of further weak detectors, by their SEED.
+    """
     folder, proposals = Path(cfg.output_dir), Path(cfg.datasets.proposals)
     student = folder / "self_train"
 
+    def train_again(seed: int) -> Path:
+        return train(config, [*overrides, "SEED", str(seed), "OUTPUT_DIR", str(seeds[seed])], resume=True)
+
     def learn() -> Path:
-        return self_train_and_test(config, overrides, [], resume=True)
+        weights = [str(run / "model_final.pt") for run in (folder, *seeds.values())]
+        return self_train_and_test(config, overrides, weights, resume=True)
 
     def report() -> None:
         if is_main():
@@ -159,12 +180,14 @@ def list_stages(
         Stage("test", folder / "metrics.json", lambda: evaluate(folder, model="weak")),
     ]
     if to == "detector":
+        for seed, run in seeds.items():
+            stages.append(Stage(f"train seed {seed}", run / "model_final.pt", partial(train_again, seed)))
         stages.append(Stage("self-train", student / "metrics.json", learn))
         stages.append(Stage("report", student / "report.html", report))
     return stages
 
 
-def _of_main_process(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _of_main_process(find: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
     """What the main process finds; only it surely sees what it has written."""
     with process_group(_CPU, LONG_WAIT):
         with sync_errors():
@@ -176,9 +199,7 @@ def _left_to_do(results: Mapping[str, Path]) -> dict[str, int]:
     """The stages, but the report, from the first whose result is missing, and how many steps were made."""
     later = itertools.dropwhile(lambda name: results[name].exists(), results)
     return {
-        name: last_step(results[name].parent) if name.endswith("train") else 0
-        for name in later
-        if name != "report"
+        name: last_step(results[name].parent) if "train" in name else 0 for name in later if name != "report"
     }
 
 
@@ -198,7 +219,8 @@ def _outdated(cfg: Settings, stage: Stage) -> bool:
     if name not in ("test", "self-train"):
         return False
     of_weak = folder.parent / "model_final.pt"
-    if name == "self-train" and of_weak.is_file() and learned_from_others(folder, of_weak):
+    known = found_by(folder) if name == "self-train" and of_weak.is_file() else []
+    if known and file_digest(of_weak) not in known:
         return True  # the stage refuses to go on, and says what to do
     own = load_cfg(folder / "config.yaml")
     metrics, key = read_json(result), results_key(own, folder / "model_final.pt", name == "self-train")

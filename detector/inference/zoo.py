@@ -23,7 +23,7 @@ class Weights(NamedTuple):
     thresholds: Mapping[str, float]  # of each class, the score above which a box is shown
 
 
-_RECIPE = "detector train configs/toybox_pcl.yaml --to detector"
+_RECIPE = "detector train configs/toybox_pcl.yaml --to detector --effort 1"
 _TOYBOX = "bird", "car", "fish", "flower", "house", "robot"
 
 ZOO: Mapping[str, Weights] = MappingProxyType(

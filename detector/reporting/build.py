@@ -35,6 +35,7 @@ from detector.reporting.pseudo_section import pseudo_section
 from detector.reporting.results import Tested, results_sections
 from detector.reporting.streams_section import streams_section
 from detector.self_training.networks import Model
+from detector.self_training.pseudo_boxes import found_by
 from detector.self_training.pseudo_set import find_pseudo_set
 from detector.structures import Annotation
 from detector.utils.errors import DataError, UserError
@@ -162,7 +163,8 @@ def training_sections(
     """What the detector learned from and how: only sections of what there is."""
     sections, pseudo = [], find_pseudo_set(folder)
     if pseudo is not None:
-        sections.append(pseudo_section(pseudo, cfg.datasets.train_split, train_set, cfg.test.pictures))
+        split, detectors = cfg.datasets.train_split, len(found_by(folder))
+        sections.append(pseudo_section(pseudo, split, train_set, cfg.test.pictures, detectors))
     if (snapshots := list_snapshots(folder)) and (seen := streams(train_set, folder, snapshots)):
         sections.append(seen)
     if curves := read_curves(folder):

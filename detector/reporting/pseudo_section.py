@@ -18,8 +18,10 @@ from detector.structures import Annotation
 from detector.utils.errors import DataError
 
 
-def pseudo_section(folder: Path, split: str, train_set: AnnotatedImages, count: int) -> Section:
-    """Up to `count` training images with the pseudo boxes of a folder.
+def pseudo_section(
+    folder: Path, split: str, train_set: AnnotatedImages, count: int, detectors: int = 1
+) -> Section:
+    """Up to `count` training images with the pseudo boxes of a folder, which `detectors` have found together.
 
     First are those whose boxes agree least with the ground truth, or, where no image has any, those with the
     lowest scores of each class in turns.
@@ -52,7 +54,7 @@ def pseudo_section(folder: Path, split: str, train_set: AnnotatedImages, count: 
         figures.append(Figure(shown, head, f"F1 {known[index]:.2f}" if known else ""))
     number = sum(len(image.labels) for image in boxes)
     values = {"number": number, "images": len(pseudo), "known": bool(known), "figures": figures}
-    return Section("Pseudo boxes", render("pseudo", **values))
+    return Section("Pseudo boxes", render("pseudo", detectors=detectors, **values))
 
 
 def _f1(boxes: Annotation, truth: Annotation) -> float:

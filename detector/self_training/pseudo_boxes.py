@@ -69,11 +69,11 @@ def check_origin(cfg: Settings, weights: Sequence[Path], folder: Path, data: Map
         )
 
 
-def learned_from_others(student: Path, weights: Path) -> bool:
-    """Whether the first pseudo boxes of a student's folder were found by other weights than these."""
+def found_by(student: Path) -> list[str]:
+    """SHA-256 of the weights that found the first pseudo boxes of a student's folder; []: it is not known."""
     first = student / "round_1" / ORIGIN
     path = first if first.is_file() else student / ORIGIN
-    return path.is_file() and read_json(path).get("weights") not in ("", file_digest(weights))
+    return str(read_json(path).get("weights", "")).split() if path.is_file() else []
 
 
 def find_trials(folder: Path, training_set: TrainingSet) -> dict[str, dict[str, Any]]:
@@ -127,8 +127,8 @@ def find_pseudo_boxes(run: StudentRun, training_set: TrainingSet, weights: Seque
     with sync_errors():
         write_training_boxes(folder / "pseudo", cfg.datasets.train_split, training_set, boxes)
     count = sum(len(image.boxes) for image in boxes.values())
-    found_by = ", ".join(map(str, weights))
-    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), found_by)
+    names = ", ".join(map(str, weights))
+    logger.info("%d pseudo boxes in %d images, found by %s", count, len(boxes), names)
 
 
 def look(

@@ -11,15 +11,18 @@ from tiny_training import CONFIG, tiny_words
 
 import detector
 from detector.commands import stages
-from detector.commands.effort import as_words, choose_recipe, chosen_before
+from detector.commands.effort import as_words, choose_recipe, chosen_before, other_seeds
 from detector.commands.main import main
 from detector.commands.propose import make_proposals
 from detector.config import Settings, dump_cfg, load_cfg
 from detector.self_training.faster_rcnn import FasterRCNN
+from detector.self_training.pseudo_boxes import ORIGIN, found_by
 from detector.utils.errors import ConfigError, UserError
+from detector.utils.files import file_digest
 
 SLOW = ("SOLVER.BACKBONE_LR_FACTOR", "0.2")
 STAGES = ("propose", "train", "test", "self-train", "report")
+OF_THREE = (*STAGES[:3], "train seed 1", "train seed 2", *STAGES[3:])
 
 
 @pytest.fixture
@@ -34,7 +37,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     """The stages that are timed, which takes seconds and is tested elsewhere: each is to take one."""
     calls: list[dict[str, int]] = []
 
-    def announce(cfg: Settings, left: dict[str, int]) -> dict[str, float]:
+    def announce(cfg: Settings, left: dict[str, int], *, num_weights: int) -> dict[str, float]:
+        assert num_weights == (3 if "train seed 2" in left else num_weights)
         calls.append(left)
         return dict.fromkeys(left, 60.0)
 
@@ -43,7 +47,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
 
 
 def listed_stages(text: str) -> list[str]:
-    return [line.split(": ")[1].split()[0].rstrip(",") for line in text.splitlines() if "stage" in line[:5]]
+    return [line.split(": ")[1].split(",")[0] for line in text.splitlines() if "stage" in line[:5]]
 
 
 def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, capsys, timed) -> None:
@@ -52,8 +56,9 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
 
     def fails_once(name: str, run: Callable) -> Callable:
         def stage(*arguments, **options):
-            calls.append(name)
-            if calls.count(name) == 1:
+            call = f"{name} {Path(arguments[1][-1]).name}" if name == "train" else name  # of each seed
+            calls.append(call)
+            if calls.count(call) == 1:
                 raise KeyboardInterrupt
             return run(*arguments, **options)
 
@@ -71,27 +76,38 @@ def test_a_failing_stage_is_repeated_and_no_other(words, tmp_path, monkeypatch, 
     assert timed == [dict.fromkeys(STAGES[first:3], 0) for first in (0, 0, 1, 2)]
     assert listed_stages(text) == list(STAGES[:3])
     assert "next: detector self-train" in text
-    for _ in range(2):
+    for _ in range(4):
         assert main([*command, "detector"]) == 130
-    assert timed[4:] == [{"self-train": 0}] * 2  # its report is interrupted, too
+    lefts = [dict.fromkeys(OF_THREE[first:6], 0) for first in (3, 3, 4, 5)]  # its report is interrupted, too
+    assert timed[4:] == lefts
     text = capsys.readouterr().out
-    assert re.search(r"^stage 4 of 5: self-train, writes \S+, 1:00 left in all$", text, re.MULTILINE)
-    assert main([*command, "detector"]) == 0
-    text = capsys.readouterr().out
-    assert listed_stages(text) == list(STAGES)
-    assert f"next: detector predict {tmp_path / 'run'} " in text
-    assert [calls.count(name) for name in names] == [2] * 5
-    assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
-    assert (tmp_path / "run" / "self_train" / "report.html").is_file()
+    assert text.count("three weak detectors find, of SEED 0, 1 and 2; --effort 1 trains one") == 3
+    assert re.search(r"^stage 6 of 7: self-train, writes \S+, 1:00 left in all$", text, re.MULTILINE)
+    for effort in ("2", "1"):  # a student keeps its boxes, whatever the effort
+        assert main([*command, "detector", "--effort", effort]) == 0
+        text = capsys.readouterr().out
+        assert listed_stages(text) == list(OF_THREE)
+    assert text.count("done:") == 7
+    run = tmp_path / "run"
+    assert f"next: detector predict {run} " in text
+    assert {call: calls.count(call) for call in calls} == dict.fromkeys(
+        [*names[:1], "train run", *names[2:], "train seed_1", "train seed_2"], 2
+    )
+    assert isinstance(detector.load(run).model, FasterRCNN)
+    weights = [folder / "model_final.pt" for folder in (run, run / "seed_1", run / "seed_2")]
+    assert found_by(run / "self_train") == [file_digest(path) for path in weights]
+    assert len({*found_by(run / "self_train")}) == 3
+    assert [load_cfg(path.parent).seed for path in weights] == [0, 1, 2]
+    assert main(["self-train", str(run), "--resume"]) == 0  # with the same three
+    assert "found by the mean of 3 weak detectors" in (run / "self_train" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("effort", [1, 2])
-def test_two_processes_share_each_stage(words, tmp_path, effort) -> None:
+def test_two_processes_share_each_stage(words, tmp_path) -> None:
     words += ["SOLVER.IMAGES_PER_BATCH", "1", *SLOW]
-    command = ["train", CONFIG, *words, "--to", "detector", "--effort", str(effort)]
+    command = ["train", CONFIG, *words, "--to", "detector"]
     statuses, text, errors = run_command_in_two_processes(command)
-    tried = [*STAGES[:3], *STAGES]  # two steps do not teach labels
-    assert (statuses, listed_stages(text)) == ([0, 0], list(STAGES) if effort == 1 else tried), errors
+    tried = [*STAGES[:3], *OF_THREE]  # two steps do not teach labels
+    assert (statuses, listed_stages(text)) == ([0, 0], tried), errors
     assert (tmp_path / "run" / "self_train" / "report.html").is_file()
 
 
@@ -131,6 +147,7 @@ def test_changed_tags_of_a_training_that_has_begun_are_refused_before_anything_i
 
 
 def test_keys_that_come_too_late_are_named(words, capsys) -> None:
+    words += ["--effort", "1"]
     assert main(["train", str(CONFIG), "--to", "detector", *words]) == 0
     assert "is finished and is kept" not in capsys.readouterr().err
     late = ["SOLVER.MAX_ITER", "3", "SELF_TRAIN.MAX_ITER", "4"]
@@ -146,7 +163,7 @@ def test_keys_that_come_too_late_are_named(words, capsys) -> None:
 
 def test_a_test_is_repeated_where_its_boxes_have_changed(words, tmp_path, capsys) -> None:
     """As `detector review-import --table` changes them: AP, or CorLoc, would be that of the old boxes."""
-    command = ["train", str(CONFIG), *words, "--to", "detector"]
+    command = ["train", str(CONFIG), *words, "--to", "detector", "--effort", "1"]
     assert main(command) == 0
     for split in ("test", "trainval"):
         tested = (tmp_path / "toybox" / "ImageSets" / "Main" / f"{split}.txt").read_text().split()
@@ -218,12 +235,13 @@ def test_another_recipe_is_resumed_and_its_detector_is_that_of_the_run(words, tm
     command = ["train", str(CONFIG), *words, *SLOW, "--to", "detector"]
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert listed_stages(text) == [*STAGES[:3], *STAGES]
+    assert listed_stages(text) == [*STAGES[:3], *OF_THREE]
+    assert load_cfg(tmp_path / "run" / "seed_2").solver.max_iter == 4  # of the recipe that was chosen
     assert isinstance(detector.load(tmp_path / "run").model, FasterRCNN)
     assert (tmp_path / "run" / "first" / "model_final.pt").is_file()
     assert main(command) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stage")]
-    assert len(lines) == 5
+    assert len(lines) == 7
     assert all("done:" in line for line in lines)
 
 
@@ -231,8 +249,42 @@ def test_effort_1_keeps_the_recipe_and_so_does_a_student_that_has_begun(words, t
     command = ["train", str(CONFIG), *words, *SLOW, "--to", "detector"]
     assert main([*command, "--effort", "1"]) == 0
     assert main(command) == 0
-    assert "recipe:" not in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "recipe:" not in text
+    assert "OUTPUT_DIR" not in text
+    assert main([*command, "--effort", "2"]) == 0
+    text = capsys.readouterr().out
+    told = f"{tmp_path / 'run' / 'self_train'} keeps the boxes that it learns from; for those of three weak"
+    assert text.count(told) == 1
+    assert listed_stages(text) == list(STAGES)
+    assert not [*(tmp_path / "run").glob("seed_*")]
     assert not (tmp_path / "run" / "first").exists()
+
+
+def test_further_weak_detectors_are_those_that_found_the_boxes(words, tmp_path) -> None:
+    cfg, run = load_cfg(CONFIG, [*words, "SEED", "5"]), tmp_path / "run"
+    runs = {6: run / "seed_6", 7: run / "seed_7"}
+    assert (other_seeds(cfg, 1), other_seeds(cfg, 2)) == ({}, runs)
+    boxed = ["DATASETS.BOXED_SHARE", "0.1"]  # whose images SEED draws
+    assert other_seeds(load_cfg(CONFIG, [*words, *boxed]), 2) == {}
+    (run / "self_train" / "pseudo").mkdir(parents=True)
+    assert other_seeds(cfg, 2) == {}  # of an older version, which did not say what found them
+    for path in runs.values():
+        path.mkdir()
+        (path / "model_final.pt").write_text(path.name)
+    digests = [file_digest(path / "model_final.pt") for path in runs.values()]
+    for found, expected in ((digests, runs), (digests[:1], {6: runs[6]}), (["0" * 64], {})):
+        (run / "self_train" / ORIGIN).write_text(json.dumps({"weights": " ".join(["1" * 64, *found])}))
+        assert other_seeds(cfg, 1) == other_seeds(cfg, 2) == expected
+
+
+def test_a_further_weak_detector_of_other_keys_is_refused(words, tmp_path) -> None:
+    """Such as one that was left when the run was begun anew with another recipe."""
+    make_proposals(config_file=CONFIG, overrides=words, workers=1)
+    left = ["SEED", "1", "OUTPUT_DIR", str(tmp_path / "run" / "seed_1"), "MODEL.METHOD", "oicr"]
+    detector.train(CONFIG, [*words, *left])
+    with pytest.raises(ConfigError, match="METHOD: 'oicr' -> 'pcl'"):
+        stages.run_stages(CONFIG, words, effort=2)
 
 
 def test_quick_makes_less_of_everything_beside_the_whole_run(words, tmp_path, monkeypatch, capsys) -> None:
