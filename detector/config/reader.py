@@ -107,13 +107,13 @@ def check_resumable(text: str, cfg: Settings, training: Training) -> list[str]:
         for key, old in began.items()
         if old != now[key]
     }
-    if training != "weak":  # SOLVER of a student is what SELF_TRAIN says
-        lines = {
-            key: line
-            for key, line in lines.items()
-            if f"SELF_TRAIN.{key.removeprefix('SOLVER.')}" not in lines or not key.startswith("SOLVER.")
-        }
-    if refused := [line for key, line in lines.items() if training not in KEYS[key].resume]:
+
+    def line_of(key: str) -> str:
+        """The line of a key, or of the key of SELF_TRAIN from which a student has it."""
+        own = key.replace("SOLVER.", "SELF_TRAIN.", 1)
+        return lines[own if training != "weak" and own in lines else key]
+
+    if refused := dict.fromkeys(line_of(key) for key in lines if training not in KEYS[key].resume):
         raise ConfigError(
             f"this run began with another config: {'; '.join(refused)}. Resume with config.yaml of its run "
             "folder, or start a run in another OUTPUT_DIR"
@@ -122,7 +122,7 @@ def check_resumable(text: str, cfg: Settings, training: Training) -> list[str]:
         f"{key}: {describe_value(pairs[key])} -> ignored, there is no such key any more" for key in gone
     ]
     added = [f"{key}: did not exist -> {describe_value(now[key])}" for key in new if key not in lines]
-    return [*lines.values(), *ignored, *added]
+    return [*dict.fromkeys(map(line_of, lines)), *ignored, *added]
 
 
 def dump_cfg(cfg: Settings) -> str:

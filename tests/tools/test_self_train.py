@@ -59,7 +59,10 @@ def test_from_pseudo_boxes_to_figures_and_resumed_to_the_same_bits(weak, command
     for words, message in (
         (["SELF_TRAIN.NMS", "0.5"], "was made with other values of SELF_TRAIN.NMS"),
         (["SELF_TRAIN.SIZES", "(64,)"], "began with another config: SELF_TRAIN.SIZES: (48,) -> (64,)"),
-        (["SELF_TRAIN.IMAGES_PER_BATCH", "2"], "began with another config: SOLVER.IMAGES_PER_BATCH: 1 -> 2"),
+        (
+            ["SELF_TRAIN.IMAGES_PER_BATCH", "2"],
+            "began with another config: SELF_TRAIN.IMAGES_PER_BATCH: 1 -> 2",
+        ),
         (["SEED", "3"], "began with another config: SEED: 0 -> 3"),
     ):
         assert self_train([*keys, *words, "--resume"]) == 2

@@ -39,7 +39,8 @@ def without_no_class(tagged: Sequence[Tagged], named: Sequence[str] = ()) -> lis
         )
     for label in nothing:
         logger.info(
-            "%r says that no class is shown, in %s", label, counted(labels[label], "picture", "pictures")
+            "%r says that no class is shown, in %s; if it is a class, give it another name there",
+            *(label, counted(labels[label], "picture", "pictures")),
         )
     kept = [
         picture._replace(labels=tuple(label for label in picture.labels if label not in nothing))
