@@ -109,8 +109,9 @@ def write_report(folder: Path, overrides: Overrides, output: Path | None, model:
     )
     outputs.write(output.name, page.encode())
     print(f"report    {output}")
-    if model == "auto" and folder == whole and (whole / "self_train").is_dir():
-        step, last = last_step(whole / "self_train"), cfg.self_train.max_iter
+    student = whole / "self_train"
+    if model == "auto" and folder == whole and student.is_dir() and not (student / "model_final.pt").exists():
+        step, last = last_step(student), cfg.self_train.max_iter
         print(
             "note      this page is about the weak detector: its student is training or was interrupted "
             f"(step {step} of {last} is kept); write the report again when it is done"

@@ -84,7 +84,7 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_a_student_that_is_training_is_told(report, run_folder, capsys):
+def test_a_student_that_is_training_is_told(report, run_folder, capsys, monkeypatch):
     (run_folder / "self_train" / "checkpoints").mkdir(parents=True)
     (run_folder / "self_train" / "checkpoints" / "0000200.pt").touch()
     assert report(run_folder) == 0
@@ -93,7 +93,14 @@ def test_a_student_that_is_training_is_told(report, run_folder, capsys):
         "about the weak detector: its student is training or was interrupted (step 200 of 600 is kept)"
         in told
     )
-    assert report(run_folder, "--model", "weak") == 0
+    for words in ([], ["--model", "weak"]):
+        assert report(run_folder, *words) == 0
+        assert ("note " in capsys.readouterr().out) == (not words)
+    (run_folder / "self_train" / "model_final.pt").touch()
+    monkeypatch.setattr(
+        "detector.reporting.build.choose_run", lambda folder, model: folder
+    )  # measured better
+    assert report(run_folder) == 0
     assert "note " not in capsys.readouterr().out
 
 
