@@ -83,11 +83,10 @@ def other_seeds(cfg: Settings, effort: int) -> dict[int, Path]:
     runs = {seed: folder / f"seed_{seed}" for seed in (cfg.seed + 1, cfg.seed + 2)}
     known = found_by(folder / "self_train")
     if known or find_pseudo_set(folder / "self_train"):
-        weights = {seed: run / "model_final.pt" for seed, run in runs.items()}
         return {
-            seed: runs[seed]
-            for seed, path in weights.items()
-            if path.is_file() and file_digest(path) in known
+            seed: run
+            for seed, run in runs.items()
+            if (weights := run / "model_final.pt").is_file() and file_digest(weights) in known
         }
     drawn = cfg.datasets.boxed_share and not cfg.datasets.boxed  # by SEED: each would know other boxes
     return {} if effort == 1 or drawn else runs

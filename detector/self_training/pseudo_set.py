@@ -37,12 +37,11 @@ def write_pseudo_set(
 
     JPEGImages contains links to the images. An image is copied instead, as PNG of the pixels that the
     detector saw, if it has another suffix, which readers of this layout would not find, or if its EXIF
-    orientation was applied, which they ignore; a TIFF that is read in parts is linked, since a PNG
-    would be read as a whole.
-    Annotations, which say that they are of the pixels as
-    stored, are XML files with inclusive, 1-based boxes, which
-    :class:`VOCDataset` reads back unchanged. SPLIT.json has the same boxes in COCO's format, with category
-    ids from 1 in the order of the classes. Unsafe characters of an id become %XX, by their bytes.
+    orientation was applied, which they ignore; a TIFF that is read in parts is linked, since a PNG would be
+    read as a whole. Annotations, which say that they are of the pixels as stored, are XML files with
+    inclusive, 1-based boxes, which :class:`VOCDataset` reads back unchanged. SPLIT.json has the same boxes in
+    COCO's format, with category ids from 1 in the order of the classes. Unsafe characters of an id become
+    %XX, by their bytes.
 
     Args:
         dataset: the images.

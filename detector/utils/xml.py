@@ -25,8 +25,8 @@ def parse_xml(path: Path, root: str) -> Element:
         return _parse(Path(path).read_bytes(), root)
 
 
-def parse_xml_bytes(content: bytes, root: str | None = None) -> Element:
-    """As :func:`parse_xml`, of what is no file; None: the root may be any.
+def parse_xml_bytes(content: bytes, root: str) -> Element:
+    """As :func:`parse_xml`, of what is no file.
 
     Raises:
         DataError: as there.
@@ -37,11 +37,11 @@ def parse_xml_bytes(content: bytes, root: str | None = None) -> Element:
         raise DataError(f"it is not valid XML: {error}") from None
 
 
-def _parse(content: bytes, root: str | None) -> Element:
+def _parse(content: bytes, root: str) -> Element:
     parser = XMLParser(target=_NoDocumentType())
     parser.feed(_decoded(content))
     element = parser.close()
-    if root and element.tag != root:  # otherwise any XML would be an image without objects
+    if element.tag != root:  # otherwise any XML would be an image without objects
         raise DataError(f"it has the root <{element.tag}>, expected <{root}>")
     return element
 

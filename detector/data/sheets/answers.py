@@ -51,21 +51,21 @@ def answers_of_scores(columns: Mapping[int, Sequence[str]]) -> tuple[dict[int, d
     gives each class some score. Returns nothing where it is not clear.
     """
     filled = [cell for cells in columns.values() for cell in cells if cell]
-    titles = max(filled, key=len, default="")
+    example = max(filled, key=len, default="")
     if not filled:
         return {}, ""
     none = 1 - sum(bool(cell.strip("0.,% -")) for cell in filled) / sum(map(len, columns.values()))
     if are_cover(filled):
-        told = f"codes of cover such as {titles!r}: each but '.' says that the picture shows the class"
+        told = f"codes of cover such as {example!r}: each but '.' says that the picture shows the class"
         least = 0.0
     elif are_numbers(filled) and min(map(number, filled)) >= 0 and max(map(number, filled)) <= 1:
-        told = f"scores such as {titles!r}: from {SURE} on, a picture shows the class"
+        told = f"scores such as {example!r}: from {SURE} on, a picture shows the class"
         least = SURE
     elif are_percent(filled) and not none:
-        told = f"scores such as {titles!r}: from {SURE:.0%} on, a picture shows the class"
+        told = f"scores such as {example!r}: from {SURE:.0%} on, a picture shows the class"
         least = 100 * SURE
     elif (are_numbers(filled) or are_percent(filled)) and none >= _NONE:
-        told = f"amounts such as {titles!r}: each above 0 says that the picture shows the class"
+        told = f"amounts such as {example!r}: each above 0 says that the picture shows the class"
         least = 0.0
     else:
         return {}, ""

@@ -86,24 +86,14 @@ def _named(label: object, names: list[Any]) -> object:
 
 def _of_tasks(tasks: list[Record]) -> list[Record] | None:
     """Tasks of Label Studio with tags alone; those that nobody has submitted are left out."""
-    results = [
-        (task, [entry for each in task.get("annotations") or () for entry in _results(each)])
-        for task in tasks
-    ]
-    kinds = {entry.get("type") for _, found in results for entry in found}
-    if not kinds or not kinds <= _ANSWERS:
-        return None
-    done = [task for task in tasks if any(map(_is_submitted, task.get("annotations") or ()))]
-    labels = {id(task): [entry.get("value") for entry in found] for task, found in results}
-    return [{**task["data"], "labels": labels[id(task)]} for task in done]
-
-
-def _results(annotation: Record) -> list[Record]:
-    return (annotation.get("result") or []) if _is_submitted(annotation) else []
-
-
-def _is_submitted(annotation: Record) -> bool:
-    return not annotation.get("was_cancelled")
+    records, kinds = [], set()
+    for task in tasks:
+        submitted = [each for each in task.get("annotations") or () if not each.get("was_cancelled")]
+        entries = [entry for each in submitted for entry in each.get("result") or ()]
+        kinds |= {entry.get("type") for entry in entries}
+        if submitted:
+            records.append({**task["data"], "labels": [entry.get("value") for entry in entries]})
+    return records if kinds and kinds <= _ANSWERS else None
 
 
 def _of_coco(content: Mapping[str, Any]) -> list[Record] | None:

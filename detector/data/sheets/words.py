@@ -96,7 +96,6 @@ FOLDERS = _words("""
     relativepath relpath folder foldername subfolder dir dirname directory ordner unterordner verzeichnis
     dossier carpeta cartella pasta
 """)
-# Beside these, `class` is a rank such as Mammalia, and `species` may be the second word of a name.
 # Of LABELS, those that do not count beside other words: dx_type is no list of labels.
 VAGUE = {
     *_words("type object objects target targets answer answers antwort antworten response actual regions")
@@ -112,6 +111,7 @@ THINGS = {
     diseases fruit product part dier dyr djur zvíře zwierzę животное animale animaux animales planta fund
     """)
 }
+# Beside these, `class` is a rank such as Mammalia, and `species` may be the second word of a name.
 RANKS = {*_words("kingdom phylum order family genus")}
 NAMES_OF_SPECIES = _words("commonname scientificname taxonname vernacularname")
 SCORES = _words("confidence score scores probability prob certainty likelihood konfidenz wahrscheinlichkeit")
